@@ -1,4 +1,4 @@
-//! What a certificate says: serial number, names, validity.
+//! Contents of a certificate: serial number, names, validity.
 //!
 //! Only the fields that are needed, and only to decide about certificates whose signature rustls has checked before.
 //! Anything that does not have the expected shape is `None`, never a guess.
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate, X509Name};
 
-/// See the module.
+/// Contents of a certificate: serial number, names, validity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// Serial number, big-endian, without leading zeros.

@@ -1,4 +1,4 @@
-//! What a connection can do.
+//! Operations of a connection.
 
 use crate::identity::Identity;
 use std::fmt::Debug;
@@ -11,7 +11,7 @@ pub trait Connection: Debug + Send + Sync {
     /// Reads some bytes into `out`, at least one; 0 (for a non-empty `out`): the peer ended the connection.
     ///
     /// # Errors
-    /// `WouldBlock` or `TimedOut` when a time-out or deadline has passed, anything else when the connection is of
+    /// `WouldBlock` or `TimedOut` when a timeout or deadline has passed, anything else when the connection is of
     /// no use any more.
     fn read(&self, out: &mut [u8]) -> Result<usize>;
 
@@ -33,7 +33,7 @@ pub trait Connection: Debug + Send + Sync {
     /// A read that gets no byte for so long fails. `None`, the default: it waits.
     ///
     /// # Errors
-    /// Whatever keeps it from being set, a zero duration among it.
+    /// When it cannot be set, for example to a zero duration.
     fn set_read_timeout(&self, timeout: Option<Duration>) -> Result<()>;
 
     /// A write of which the peer takes nothing for so long fails. `None`, the default: it waits.
@@ -52,7 +52,7 @@ pub trait Connection: Debug + Send + Sync {
     /// The peer's address or name, for people.
     fn peer(&self) -> &str;
 
-    /// What the peer has proved about itself.
+    /// The authenticated identity of the peer.
     fn identity(&self) -> &Identity;
 
     /// Until when the certificate is valid with which the peer proved it, in seconds since 1970. `None`: it proved
@@ -77,7 +77,7 @@ pub trait Connection: Debug + Send + Sync {
     }
 }
 
-/// What became of bytes that were to be written without waiting.
+/// Outcome of a write that does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// All are on their way.

@@ -14,7 +14,7 @@ const STAT_LEN_BYTES: usize = 64 << 10;
 const COLUMNS: usize = 8;
 const IDLE_COLUMNS: [usize; 2] = [3, 4];
 
-/// What there is to run on.
+/// The CPUs that this process may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoreUse {
     /// Processors.
@@ -136,7 +136,7 @@ fn read<'t>(path: &std::ffi::CStr, text: &'t mut Vec<u8>) -> Option<&'t str> {
     }
     // SAFETY: the descriptor was just opened; the buffer is as long as is said.
     let len = unsafe { libc::syscall(libc::SYS_read, file, text.as_mut_ptr(), text.len()) };
-    // SAFETY: the descriptor is nobody else's, and not used after this.
+    // SAFETY: the descriptor has no other owner, and is not used after this.
     unsafe { libc::syscall(libc::SYS_close, file) };
     let read = text.get(..usize::try_from(len).ok()?)?;
     // A line that was cut is not whole.

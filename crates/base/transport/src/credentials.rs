@@ -47,7 +47,7 @@ impl CredentialFiles {
         }
     }
 
-    /// What changes when a file is replaced.
+    /// Metadata that changes when a file is replaced.
     pub(crate) fn stamp(&self) -> Stamp {
         let paths = [Some(&self.authority), Some(&self.certificate), Some(&self.key), self.removed.as_ref()];
         let stamp = |path: &PathBuf| {
@@ -65,7 +65,7 @@ pub struct Credentials {
     pub(crate) key: PrivateKeyDer<'static>,
     /// Serial numbers that are not accepted.
     pub(crate) removed: BTreeSet<String>,
-    /// What the own certificate says.
+    /// Contents of the own certificate.
     pub facts: CertificateFacts,
     /// From this time on, in seconds since 1970, they cannot be used: the first of the certificates has expired, be it
     /// an authority's.

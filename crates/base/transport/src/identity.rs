@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and what that allows.
+//! The identity of the peer of a connection, and its rights.
 //!
 //! A certificate says it in its one URI: `redoubt:node`, `redoubt:administrator`, `redoubt:volume/NAME` or
 //! `redoubt:member/GROUP/NAME`.
@@ -12,7 +12,7 @@ const ADMINISTRATOR: &str = "redoubt:administrator";
 const VOLUME: &str = "redoubt:volume/";
 const MEMBER: &str = "redoubt:member/";
 
-/// What a peer has proved about itself.
+/// The authenticated identity of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// Nothing: the connection is not authenticated. Only networks where everybody is trusted are served so, and
@@ -34,7 +34,7 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// What the URI of a certificate says; `None` for anything else.
+    /// Parses the URI of a certificate; `None` for anything else.
     pub fn from_uri(uri: &str) -> Option<Self> {
         match uri {
             NODE => Some(Self::Node),
@@ -99,7 +99,7 @@ impl Display for Identity {
 /// Is this a usable name of a volume? It is a directory name on the node and part of a URI in certificates.
 ///
 /// # Errors
-/// What is wrong, for the user.
+/// The defect, for the user.
 pub fn check_volume_name(name: &str) -> Result<(), String> {
     check_name("volume", name)
 }

@@ -90,7 +90,7 @@ fn knock(address: SocketAddr) -> Result<(OwnedFd, Process)> {
                 })?;
                 return Ok((socket, peer));
             }
-            // Nobody has the name.
+            // No process has the name.
             Err(Errno::CONNREFUSED) => {}
             Err(error) => return Err(error.into()),
         }

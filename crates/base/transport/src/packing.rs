@@ -49,7 +49,7 @@ pub struct Choice {
 }
 
 struct Watch {
-    /// When the share was looked at.
+    /// Time of the last decision about the share.
     since: Instant,
     /// The turn it was then.
     first: u32,
@@ -61,7 +61,7 @@ struct Watch {
     packed: Packed,
     /// It could be worth its while, for all that is known: a probe tells.
     is_hopeful: bool,
-    /// What was said last, and when.
+    /// Time of the last message.
     said: Option<Instant>,
     said_packed: bool,
 }
@@ -147,7 +147,7 @@ impl Packing {
         Choice { pack: is_probe || takes_turn(self.share.load(Ordering::Relaxed), turn), news }
     }
 
-    /// A message was packed; `took` is processor time.
+    /// A message was packed; `took` is CPU time.
     pub fn packed(&self, raw_len_bytes: usize, packed_len_bytes: usize, took: Duration) {
         let raw = raw_len_bytes.max(1) as f64;
         if let Ok(mut watch) = self.watch.try_lock() {
@@ -222,7 +222,7 @@ impl Watch {
         })
     }
 
-    /// What has changed, if it is time to say so.
+    /// The change to report, if a report is due.
     fn news(&mut self, share: u32) -> Option<String> {
         let is_packed = decision::is_mostly_packed(share, self.said_packed);
         if is_packed == self.said_packed || self.said.is_some_and(|at| at.elapsed() < NEWS_INTERVAL) {
@@ -241,7 +241,7 @@ impl Watch {
     }
 }
 
-/// Processor time of the calling thread.
+/// CPU time of the calling thread.
 fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the structure lives during the call. Nothing but a wrong clock can fail, and then the time stays 0.

@@ -36,7 +36,8 @@ pub struct SocketConnection {
     /// Both ends are on one host: there is no network between them.
     is_local: bool,
     limits: Mutex<Limits>,
-    /// One writer at a time: the kernel may take part of a write and then another thread's. What a write held back.
+    /// One writer at a time: the kernel may take part of a write and then another thread's. Holds bytes
+    /// that an earlier write held back.
     writing: Mutex<Vec<u8>>,
 }
 
@@ -139,7 +140,7 @@ impl SocketConnection {
         Ok(())
     }
 
-    /// Writes what the kernel has room for; what is left.
+    /// Writes as much as the kernel has room for, and returns the rest.
     fn send_some<'a>(&self, mut bytes: &'a [u8]) -> Result<&'a [u8]> {
         while !bytes.is_empty() {
             match send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -156,7 +157,7 @@ impl SocketConnection {
         self.limits.lock().ignore_poison()
     }
 
-    /// Changes the limits, and takes the kernel's time-outs back to them.
+    /// Changes the limits, and resets the kernel's timeouts to them.
     fn change(&self, change: impl FnOnce(&mut Limits)) -> Result<()> {
         let mut limits = self.limits();
         change(&mut limits);
@@ -165,7 +166,7 @@ impl SocketConnection {
     }
 }
 
-/// What is left until the deadline, or of the time-out, whichever is less.
+/// Time until the deadline or the timeout, whichever is less.
 fn left(deadline: Instant, timeout: Option<Duration>) -> Result<Option<Duration>> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -284,7 +285,8 @@ fn delay(stream: &TcpStream) -> Option<Delay> {
     Some(Delay { now: micros(TCP_INFO_RTT)?, least: micros(TCP_INFO_LEAST_RTT)? })
 }
 
-/// The kernel asks a silent peer after each `period`, and takes it for gone after so many questions without answer.
+/// The kernel asks a silent peer after each `period`, and closes the connection after so many probes
+/// without an answer.
 fn keep_alive(stream: &TcpStream, period: Duration, questions: u32) {
     let period = period.max(Duration::from_secs(1));
     // A failure only leaves the kernel's own default in place.

@@ -115,7 +115,7 @@ impl TlsConnection {
         lock(&self.session).peer_certificates()?.first().map(|certificate| certificate.to_vec())
     }
 
-    /// What ended the session; tells the peer, if that is possible without waiting.
+    /// The error that ended the session; sends an alert to the peer, if that is possible without waiting.
     fn broken(&self, error: &rustls::Error) -> Error {
         if let Ok(mut outgoing) = self.outgoing.try_lock() {
             outgoing.clear();
@@ -199,7 +199,7 @@ impl Connection for TlsConnection {
 
     fn write_all(&self, bytes: &[u8]) -> Result<()> {
         let mut outgoing = lock(&self.outgoing);
-        // What an earlier write held back goes first, also if there is nothing else.
+        // Bytes held back by an earlier write go first, also if there are no others.
         if bytes.is_empty() {
             return self.socket.write_all(&[]);
         }
@@ -219,7 +219,7 @@ impl Connection for TlsConnection {
         for piece in bytes.chunks(OUTGOING_LEN_BYTES) {
             self.encrypt(piece, &mut outgoing)?;
         }
-        // Records that were made have to be sent: nobody else writes to the socket while `outgoing` is locked.
+        // Records that were made have to be sent: no other thread writes to the socket while `outgoing` is locked.
         let written = self.socket.write_now(&outgoing)?;
         outgoing.shrink_to(2 * OUTGOING_LEN_BYTES);
         match written {

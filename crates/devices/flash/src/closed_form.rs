@@ -1,4 +1,4 @@
-//! Write amplification of uniform random writes in closed form, to hold the model against.
+//! Write amplification of uniform random writes in closed form, as a reference for the model.
 
 /// Write amplification of uniform random writes with over-provisioning `op_percent`: `a / (a + W(-a e^-a))` with
 /// `a` = physical by logical size and W the principal branch of Lambert's function.

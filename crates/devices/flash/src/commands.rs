@@ -1,4 +1,4 @@
-//! What the sub-commands do.
+//! The sub-commands.
 
 use redoubt_locks::IgnorePoison;
 use std::path::{Path, PathBuf};
@@ -139,7 +139,7 @@ fn run_rows(rows: &[Row], options: &table::Options) -> Result<Vec<ReportedRun>> 
     let entries = table::run(rows, options, &|number, part| {
         let mut done = done.lock().ignore_poison();
         if let Some(slot) = done.get_mut(number) {
-            // A warm-up that has to go on makes what is done a smaller part of all.
+            // A longer warm-up lowers the share that is done.
             *slot = slot.max(part);
         }
         bar.set_position((done.iter().sum::<f64>() * STEPS) as u64);

@@ -27,12 +27,12 @@ pub struct Step {
     pub origin: Origin,
 }
 
-/// What was counted: bytes that the host sent, and what the drive did.
+/// Counters: bytes that the host sent, and operations of the drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     /// Bytes that the host wrote, per origin.
     pub host_bytes: [u64; Origin::ALL.len()],
-    /// What the drive did for it.
+    /// Operations of the drive for it.
     pub counters: Counters,
 }
 
@@ -91,7 +91,7 @@ impl Drive {
         &self.ftl
     }
 
-    /// What was counted so far. Blocks in the write buffer are not programmed yet.
+    /// Counters so far. Blocks in the write buffer are not programmed yet.
     pub fn totals(&self) -> Totals {
         Totals { host_bytes: self.host_bytes, counters: *self.ftl.counters() }
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, in words that say what, where, and what to do.
+//! Errors, with the place and the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub enum Error {
     File {
         /// Which one.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is not a trace, or a damaged one.
@@ -67,7 +67,7 @@ pub enum Error {
     Plot {
         /// Which file.
         path: PathBuf,
-        /// What failed.
+        /// The failed action.
         what: String,
     },
 }

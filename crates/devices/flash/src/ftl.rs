@@ -148,7 +148,7 @@ impl Geometry {
     }
 }
 
-/// What was counted. Numbers are of blocks of 4 KiB unless they say otherwise.
+/// Counters. Numbers are of blocks of 4 KiB unless noted otherwise.
 ///
 /// Streams are host streams from 0; with [`GcDestination::Shared`] the superblocks that collection wrote count as one
 /// more stream after the last.
@@ -395,7 +395,7 @@ impl Ftl {
     fn collect(&mut self) {
         let victim = self.victim();
         self.unlink(victim);
-        // Open while its blocks move, so that nobody looks for it in a list.
+        // Open while its blocks move, so that no list has it.
         self.superblocks[victim as usize].state = SuperblockState::Open;
         let stream = self.superblocks[victim as usize].stream;
         let cursor = match self.gc {

@@ -1,7 +1,7 @@
 //! A trace in memory, ready to be replayed in a loop.
 //!
 //! Owns the renumbering of blocks: the blocks of 4 KiB that a trace writes at least once get the numbers from 0 in the
-//! order of their addresses, and whatever else lies on the drive gets numbers after them. A page-mapped drive does not
+//! order of their addresses, and all other data on the drive gets numbers after them. A page-mapped drive does not
 //! care about addresses, so this changes no result, and it lets a drive be smaller than the recorded device. Runs of
 //! sectors that one write covers stay runs. Trims of blocks that the trace never writes are dropped: such blocks stand
 //! for data that lies still.

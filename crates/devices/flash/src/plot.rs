@@ -69,7 +69,7 @@ const LINE_COLOURS: [RGBColor; 7] = [BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY
 /// A bar: what it is of, and the height of its parts.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// What it is of.
+    /// Its subject.
     pub label: String,
     /// Its parts, in the unit of the axis.
     pub parts: Vec<(Part, f64)>,
@@ -78,7 +78,7 @@ pub struct Bar {
 /// A line: write amplification over drive writes.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What it is of.
+    /// Its subject.
     pub label: String,
     /// Drive writes and write amplification.
     pub points: Vec<(f64, f64)>,

@@ -45,7 +45,7 @@ impl ReportedRun {
         format!("{}{journal}, {streams}", self.row)
     }
 
-    /// What bytes are divided by in plots.
+    /// Divisor of bytes in plots.
     fn per(&self, unit: Unit) -> Option<f64> {
         let number = match unit {
             Unit::Transaction => self.outcome.transactions,
@@ -56,7 +56,7 @@ impl ReportedRun {
     }
 }
 
-/// What programmed bytes are shown per.
+/// Unit that programmed bytes are shown per.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Unit {
     Transaction,

@@ -25,7 +25,7 @@ pub const MAX_WARM_UP_DRIVE_WRITES: f64 = 20.0;
 /// Length of a window of the series of write amplification, in drive writes.
 pub const WINDOW_DRIVE_WRITES: f64 = 0.1;
 
-/// What a lap of a load was worth.
+/// Results of a lap of a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lap {
     /// Committed transactions.
@@ -106,7 +106,7 @@ pub fn superblock_blocks_for(logical_blocks: u64, largest: u32) -> u32 {
     blocks
 }
 
-/// What happened to one origin while it was measured.
+/// Results of one origin during the measurement.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct OriginOutcome {
     /// Which one.
@@ -121,7 +121,7 @@ pub struct OriginOutcome {
     pub copied_bytes: u64,
 }
 
-/// What happened to one stream while it was measured.
+/// Results of one stream during the measurement.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct StreamOutcome {
     /// Which one. With a shared destination the one after the last is what garbage collection wrote.
@@ -145,7 +145,7 @@ pub struct Window {
     pub waf: f64,
 }
 
-/// What a run measured.
+/// Results of a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Outcome {
     /// The drive.

@@ -173,7 +173,7 @@ pub fn run(
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(job) = jobs.get(number) else { break };
                     let result = job.run(&mut |done| progress(number, done));
-                    // After a failure nobody needs the rest.
+                    // After a failure the rest is not needed.
                     if result.is_err() {
                         next.store(jobs.len(), Ordering::Relaxed);
                     }

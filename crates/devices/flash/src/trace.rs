@@ -263,7 +263,7 @@ impl<W: Write> TraceWriter<W> {
         Ok(TraceWriter { out, records: 0 })
     }
 
-    /// Adds a record. One that a reader would refuse is refused here.
+    /// Adds a record. A record that a reader would reject is rejected here.
     pub fn write(&mut self, record: &Record) -> std::result::Result<(), TraceError> {
         record.check().map_err(|what| TraceError::Record {
             index: self.records,
@@ -389,7 +389,7 @@ fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(len)
 }
 
-/// What a trace is of: the JSON file beside it.
+/// Description of a trace: the JSON file beside it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceInfo {
@@ -417,7 +417,7 @@ pub struct TraceInfo {
     /// Size of the page journal or of the file system's data journal, in MB (2^20 bytes). None: there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal_mb: Option<u64>,
-    /// Whatever else a reader should know: server, file system, pool, versions, load.
+    /// Notes for readers: server, file system, pool, versions, load.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub description: BTreeMap<String, String>,
 }

@@ -15,7 +15,7 @@
 //! The crate depends on no log device and no storage, so that a library which is preloaded into a server can use it.
 //!
 //! Invariants:
-//! * Nobody forms a Rust reference to mapped bytes. They are touched by raw pointers, with stores and loads that
+//! * No code forms a Rust reference to mapped bytes. They are touched by raw pointers, with stores and loads that
 //!   the compiler may not change, so that threads which touch the same bytes get an order of stores and never
 //!   undefined behaviour.
 //! * Once a mapping met poison every call on it fails, in all threads, for good.
@@ -133,7 +133,7 @@ impl Mapping {
     ///
     /// # Errors
     /// [`PmemError::NotPersistent`] if the kernel refuses `MAP_SYNC` and `pretend` is false. With `pretend` the
-    /// file is then mapped without it, and [`Mapping::persistence`] says so.
+    /// file is then mapped without it, and [`Mapping::persistence`] reports that.
     pub fn map(file: impl AsFd, len_bytes: u64, pretend: bool) -> Result<Self, PmemError> {
         let file = file.as_fd();
         let file_len_bytes = rustix::fs::fstat(file)
@@ -187,7 +187,7 @@ impl Mapping {
         self.prefault_range(0, self.len_bytes);
     }
 
-    /// Like [`Mapping::prefault`], for the pages of a range. What is outside the mapping is left out.
+    /// Like [`Mapping::prefault`], for the pages of a range. Parts outside the mapping are left out.
     pub fn prefault_range(&self, offset_bytes: u64, len_bytes: u64) {
         let start = offset_bytes.min(self.len_bytes) / PAGE_ALIGN * PAGE_ALIGN;
         let len = offset_bytes.saturating_add(len_bytes).min(self.len_bytes) - start;
@@ -266,7 +266,7 @@ impl std::fmt::Debug for Mapping {
     }
 }
 
-/// The bytes of a mapping, for the copy routine. Whoever makes one sees to it that the ranges lie inside.
+/// The bytes of a mapping, for the copy routine. The creator ensures that the ranges lie inside.
 struct Mapped<'a>(&'a Mapping);
 
 impl Memory for Mapped<'_> {
@@ -304,7 +304,7 @@ fn io_error(action: &'static str, source: io::Error) -> PmemError {
 fn map_sync(file: BorrowedFd<'_>, len: usize) -> Result<NonNull<u8>, PmemError> {
     map_shared(file, len, libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC).map_err(|source| {
         match source.raw_os_error() {
-            // EINVAL is what a kernel says that does not know the flag.
+            // A kernel without the flag returns EINVAL.
             Some(libc::EOPNOTSUPP | libc::EINVAL) => PmemError::NotPersistent { source },
             _ => io_error("map the file with MAP_SYNC", source),
         }

@@ -26,7 +26,7 @@ use super::memory::{LINE_LEN_BYTES, Memory};
 /// The thread that stands for the kernel.
 pub const KERNEL: u32 = u32::MAX;
 
-/// What is persisted whole or not at all, in bytes.
+/// Unit that is persisted whole or not at all, in bytes.
 const WORD_LEN: usize = 8;
 type Word = [u8; WORD_LEN];
 
@@ -141,7 +141,7 @@ impl StoreModel {
         self.state.lock().pending.len()
     }
 
-    /// What a power cut now leaves.
+    /// Content after a power cut now.
     pub fn after_power_cut(&self, keep: Keep) -> Vec<u8> {
         self.state.lock().after_power_cut(keep)
     }
@@ -188,7 +188,7 @@ impl StoreModel {
         state.resize(len);
     }
 
-    /// The same content, with all pending stores in the cache, where nobody flushes them but the kernel.
+    /// The same content, with all pending stores in the cache, where only the kernel flushes them.
     #[must_use]
     pub fn after_process_end(&self, switch: Arc<PowerSwitch>) -> Self {
         let mut state = self.state.lock().clone();
@@ -287,7 +287,7 @@ impl MemoryState {
     }
 }
 
-/// What a word holds; zeros where the memory does not reach.
+/// Content of a word; zeros where the memory does not reach.
 fn word_of(bytes: &[u8], word: usize) -> Word {
     let at = word * WORD_LEN;
     let mut value = [0; WORD_LEN];

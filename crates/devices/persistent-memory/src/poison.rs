@@ -2,7 +2,7 @@
 //!
 //! Owns the table of the process's mappings and the SIGBUS handler. When an access to a registered mapping faults,
 //! the handler sets the mapping's flag and puts an anonymous page of zeros in place of the faulting one, so that
-//! the interrupted copy goes on and its caller finds the flag. Every other SIGBUS goes to the handler that was there
+//! the interrupted copy continues and its caller finds the flag. Every other SIGBUS goes to the handler that was there
 //! before, or ends the process as it would have.
 //!
 //! Invariants:
@@ -39,7 +39,7 @@ static TABLE: [MappedRange; MAX_MAPPINGS] =
 /// Held while an entry is taken. Never taken by the handler.
 static TAKING: Mutex<()> = Mutex::new(());
 
-/// What the handler needs, written once, before the handler is installed.
+/// State of the handler, written once, before the handler is installed.
 struct Installed {
     previous: MaybeUninit<libc::sigaction>,
 }
@@ -91,7 +91,7 @@ pub(super) fn install() -> Result<(), PmemError> {
     let page_len = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     PAGE_LEN.store(usize::try_from(page_len).unwrap_or(UNIT_LEN_BYTES), Ordering::Relaxed);
     let failed = |_| io_error("install the handler of SIGBUS", io::Error::last_os_error());
-    // SAFETY: the handler is not installed, so nobody reads `INSTALLED`; the lock keeps other writers out. The
+    // SAFETY: the handler is not installed, so no thread reads `INSTALLED`; the lock keeps other writers out. The
     // previous action is stored before the handler that needs it is put in place.
     unsafe {
         let previous = (&raw mut INSTALLED.previous).cast::<libc::sigaction>();
@@ -116,7 +116,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel passes a valid `info`, and a SIGBUS that it sent itself carries an address.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    // A code of 0 or less means that somebody sent the signal.
+    // A code of 0 or less means that a process sent the signal.
     let is_ours = code > 0 && poison(address);
     if !is_ours {
         pass_on(signal, code, info, context);
@@ -139,7 +139,7 @@ fn poison(address: usize) -> bool {
     let page = address & !(page_len - 1);
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: the page belongs to a mapping of this crate, whose bytes nobody holds references to, and which is not
+    // SAFETY: the page belongs to a mapping of this crate, whose bytes have no references, and which is not
     // unmapped while the access that faulted borrows it.
     let replaced = unsafe { libc::mmap(page as *mut libc::c_void, page_len, protection, flags, -1, 0) };
     replaced != libc::MAP_FAILED

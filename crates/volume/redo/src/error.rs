@@ -13,7 +13,7 @@ pub enum RedoError {
     BadByte {
         /// Where, in bytes from the start of the slice.
         offset: usize,
-        /// What is there.
+        /// The value found.
         byte: u8,
         /// The valid values.
         expected: &'static str,
@@ -23,7 +23,7 @@ pub enum RedoError {
     BadLength {
         /// Where, in bytes from the start of the slice.
         offset: usize,
-        /// What is there.
+        /// The value found.
         byte: u8,
     },
     /// A record, or the run or list it is in, ends too early.
@@ -108,7 +108,7 @@ impl RedoError {
 pub struct StreamError {
     /// Where the mini-transaction starts.
     pub mtr_lsn: Lsn,
-    /// What is wrong with it. Byte positions count from the start of the slice that was walked.
+    /// The defect. Byte positions count from the start of the slice that was walked.
     #[source]
     pub error: RedoError,
 }

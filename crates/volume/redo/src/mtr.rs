@@ -1,4 +1,4 @@
-//! Mini-transactions of any server family: which pages they change, and what they say about files.
+//! Mini-transactions of any server family: the pages that they change, and their effects on files.
 //!
 //! What a family's walk reports of its bytes ([`crate::mariadb::walk_mtrs`]), and all that index, names and the map of
 //! dirty pages know of redo. Only who applies a run to a page, or composes a log file, knows the bytes.
@@ -27,15 +27,15 @@ pub struct RunRef {
     pub ends_with_free: bool,
     /// The run is a TRIM_PAGES: the tablespace was cut to this many pages.
     pub trim_pages: Option<u32>,
-    /// What the run does to the tablespace flags; only page 0 has them.
+    /// Change of the tablespace flags; only page 0 has them.
     pub space_flags: SpaceFlagsChange,
 }
 
-/// What the records of a run put on a page since it began anew in it for the last time, or else in all, as far as it
+/// Content that the records of a run put on a page since its last initialisation in it, or else in all, as far as it
 /// can be seen on an image of it (MySQL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RunContent {
-    /// The page was made an empty page of an index; what follows is since then.
+    /// The page was made an empty page of an index; the following records are since then.
     pub is_created: bool,
     /// Something was changed.
     pub is_changed: bool,
@@ -51,7 +51,7 @@ pub struct RunContent {
 /// is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageReset {
-    /// INIT_PAGE: the page is empty, and what comes after it fills it.
+    /// INIT_PAGE: the page is empty, and the following records fill it.
     Init,
     /// FREE_PAGE: the content that the page had counts no more, and there is no other until INIT_PAGE. The server need
     /// not write the page, and never writes what it had not written when the page was freed.
@@ -59,8 +59,8 @@ pub enum PageReset {
 }
 
 impl RunRef {
-    /// For TRIM_PAGES, the first page that it makes void; all pages from there on start anew. An undo tablespace begins
-    /// anew as a whole and is then as long as the record says. Of the system tablespace (space 0; since MariaDB 11.2,
+    /// For TRIM_PAGES, the first page that it makes void; all pages from there on are reset. An undo tablespace is
+    /// reset as a whole, and then has the length in the record. Of the system tablespace (space 0; since MariaDB 11.2,
     /// when a slow shutdown or a start shrinks it) only the pages past the new end go, and those before it keep what
     /// they have, records of the same mini-transaction included.
     pub const fn trims_from(&self) -> Option<PageNo> {
@@ -71,14 +71,14 @@ impl RunRef {
         }
     }
 
-    /// How the run starts the page anew for the last time, if it does.
+    /// The last initialisation of the page in the run, if there is one.
     pub const fn reset(&self) -> Option<PageReset> {
         if self.ends_with_free {
             Some(PageReset::Free)
         } else if self.last_init_offset.is_some() {
             Some(PageReset::Init)
         } else if self.contains_free {
-            // Followed by what cannot follow; applying the run says so.
+            // The next record is invalid here; applying the run fails.
             Some(PageReset::Free)
         } else {
             None
@@ -111,7 +111,7 @@ pub struct Mtr<'m, 'a> {
     pub start_lsn: Lsn,
     /// LSN after its last byte; the page LSN of the pages it changed.
     pub end_lsn: Lsn,
-    /// All its bytes: records, and what of end byte and checksum the family has.
+    /// All its bytes: records, and the end byte and checksum of the family.
     pub bytes: &'a [u8],
     /// Its record bytes.
     pub records: &'a [u8],
@@ -119,7 +119,7 @@ pub struct Mtr<'m, 'a> {
     pub offset_in_bytes: usize,
     /// Its page runs, in order.
     pub runs: &'m [RunRef],
-    /// What each of the runs puts on its page. Of MariaDB, which has all of a page's content in its redo, nothing is
+    /// Content that each of the runs puts on its page. Of MariaDB, which has all of a page's content in its redo, nothing is
     /// said.
     pub contents: &'m [RunContent],
     /// Its records about files, in order. Of MariaDB they come before every page record, of MySQL each is a
@@ -142,7 +142,7 @@ impl<'a> Mtr<'_, 'a> {
     }
 }
 
-/// What a run does to the tablespace flags.
+/// Change of the tablespace flags by a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SpaceFlagsChange {
     /// Nothing, or the run is not for page 0.

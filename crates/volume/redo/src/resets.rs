@@ -1,7 +1,7 @@
 //! What only the end of a redo stream tells: where each page starts anew for the last time, what that makes void, and
 //! which tablespace each file name was given to last.
 //!
-//! A page starts anew at INIT_PAGE and at FREE_PAGE, all pages of a tablespace at TRIM_PAGES and FILE_DELETE; of the
+//! A page is reset at INIT_PAGE and at FREE_PAGE, all pages of a tablespace at TRIM_PAGES and FILE_DELETE; of the
 //! system tablespace TRIM_PAGES cuts off some, see [`RunRef::trims_from`](crate::mtr::RunRef::trims_from). What the
 //! stream holds for a page before that has no effect, and need not fit the page that is stored: a server never writes a
 //! page that was freed while it was dirty, yet moves its checkpoint past the page's first change. After a kill the file
@@ -15,16 +15,16 @@ use std::collections::HashMap;
 use crate::mtr::{FileRecord, Mtr, MtrVisitor, PageReset};
 use crate::types::{Lsn, PageId, PageNo, SpaceId};
 
-/// What made the redo of a tablespace void.
+/// Reason why the redo of a tablespace is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SpaceReset {
-    /// TRIM_PAGES: its pages start anew.
+    /// TRIM_PAGES: its pages are reset.
     Trim,
     /// FILE_DELETE: it has no pages any more.
     Delete,
 }
 
-/// See the module.
+/// The last reset of each page and tablespace of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastResets {
     pages: HashMap<PageId, (Lsn, PageReset)>,
@@ -45,7 +45,7 @@ impl LastResets {
     }
 
     /// The redo of the mini-transaction that starts at `start_lsn` has no effect on the page. A mini-transaction that
-    /// frees the page may have changed it before, and is void with those changes. One that begins it anew counts: what
+    /// frees the page may have changed it before, and is void with those changes. A record that resets it counts: what
     /// comes before INIT_PAGE in it is left out when it is applied.
     pub fn void_page(&self, page: PageId, start_lsn: Lsn) -> bool {
         self.void_space(page.space, start_lsn)
@@ -75,7 +75,7 @@ impl LastResets {
     /// The file with this name is that of the tablespace, where the stream ends. `exists` says which files there are.
     ///
     /// Names are used again (`#sql-alter-...`), so the file need not be of the tablespace that had the name when the
-    /// stream begins, only of the last one. And a tablespace gets other names (TRUNCATE TABLE puts it aside), so a file
+    /// stream begins, only of the last one. And a tablespace gets other names (TRUNCATE TABLE renames it), so a file
     /// with one that it had before need not be its own: only if there is none with a later name, because the server was
     /// killed between the record of a rename and the rename.
     pub fn is_file_of(&self, space: SpaceId, path: &[u8], exists: impl Fn(&[u8]) -> bool) -> bool {
@@ -85,9 +85,9 @@ impl LastResets {
         has_last(path) && !later.into_iter().any(|name| has_last(name) && exists(name))
     }
 
-    /// The page starts anew in the stream: what was stored before it does not matter. Where the stream ends the
+    /// The page is reset in the stream: its stored content does not matter. Where the stream ends the
     /// tablespace and its file is there all the same, the file is none that the stream made (it was put there for
-    /// IMPORT TABLESPACE), so it matters, but for what starts anew after that.
+    /// IMPORT TABLESPACE), so it matters, except for pages that are reset after that.
     pub fn starts_anew(&self, page: PageId) -> bool {
         let reset = self.pages.get(&page);
         match self.spaces.get(&page.space) {

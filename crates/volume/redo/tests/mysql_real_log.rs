@@ -1,7 +1,7 @@
 //! The parser against the redo log of a real MySQL 9.7: a load that makes it write every type of record, read back
 //! without loss, composed again byte for byte, and composed for another server to start from.
 //!
-//! Needs the server that `scripts/fetch-server` fetches; says so and passes where there is none.
+//! Needs the server that `scripts/fetch-server` fetches; without it the tests are skipped, with a message.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -156,7 +156,7 @@ impl LogSetRead for Files {
     }
 }
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Default)]
 struct Found {
     mtrs: u64,
@@ -216,7 +216,7 @@ fn fetch_from(stream: &[u8], start: Lsn) -> impl FnMut(Lsn, &mut [u8]) -> Result
     }
 }
 
-/// Every block that the server wrote is the same when it is composed, and what was written can be observed.
+/// Every block that the server wrote is the same when it is composed, and the writes can be observed.
 fn check_blocks(files: &Files, set: &LogSet<'_, Files>, found: &Found, start: Lsn, end: Lsn) {
     let sizes: Vec<u64> = set.files().iter().map(|file| file.range.size_bytes).collect();
     let same_size = sizes.iter().take_while(|&&size| size == sizes[0]).count();
@@ -324,7 +324,7 @@ const TABLES: &str = "load_test.numbers, load_test.compact_rows, load_test.redun
 /// CHECKSUM TABLE gives a table with an index on parts of JSON another sum in the second server, with the same rows.
 const DOCUMENTS: &str = "SELECT COUNT(*), SUM(CRC32(j)), SUM(v), SUM(w) FROM load_test.documents";
 
-/// What the tables hold.
+/// Content of the tables.
 fn contents(server: &Server) -> String {
     server.sql(&format!("CHECKSUM TABLE {TABLES}")) + &server.sql(DOCUMENTS)
 }

@@ -53,7 +53,7 @@ fn run_sql(datadir: &Path, extra: &[&str], sql: &str) -> Lsn {
     Lsn(lsn.unwrap_or_else(|| panic!("no end of the log in the server's output: {text}")))
 }
 
-/// What was found in a log.
+/// Content of a log.
 #[derive(Default)]
 struct Found {
     mtrs: u64,

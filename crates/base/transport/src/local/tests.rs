@@ -76,7 +76,7 @@ fn who_says_nothing_or_something_else_or_takes_nobody_is_left() {
     let reached = std::thread::spawn(move || reach(address).unwrap_err().to_string());
     unix.accept().unwrap().0.write_all(b"X").unwrap();
     assert!(reached.join().unwrap().contains("no node"));
-    // Nobody accepts, as when the node is stopped; and then its queue is full.
+    // No process accepts, as when the node is stopped; and then its queue is full.
     let began = Instant::now();
     assert!(reach(address).is_err());
     assert!((PATIENCE / 2..PATIENCE * 5).contains(&began.elapsed()));

@@ -40,7 +40,7 @@ pub struct Figures {
     pub ratio: f64,
     /// Processors.
     pub cores: f64,
-    /// Those that have nothing to do.
+    /// Idle CPUs.
     pub idle_cores: f64,
     /// Threads that run or could.
     pub runnable: f64,

@@ -5,7 +5,7 @@ use crate::certificate::{now, time_text};
 use rustls::pki_types::UnixTime;
 use rustls::{CertificateError, Error, InvalidMessage, PeerIncompatible};
 
-/// What went wrong, as seen from this side.
+/// The error, as seen from this side.
 pub fn explain(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => explain_certificate(error),

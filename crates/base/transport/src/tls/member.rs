@@ -15,7 +15,7 @@ use rustls::{ClientConfig, ServerConfig};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A member's side of a connection, whoever has made it.
+/// A member's side of a connection, whichever side opened it.
 pub struct MemberTls(Reloading<Parts>);
 
 struct Parts {

@@ -21,7 +21,7 @@ use rustls_graviola::suites::{
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-/// What is made of files, and when it is made anew.
+/// Settings from files, and the time of the next reload.
 pub(super) struct Reloading<T> {
     files: CredentialFiles,
     current: Mutex<(Stamp, Arc<T>)>,
@@ -81,7 +81,7 @@ struct ClientParts {
 pub enum Rejected {
     /// The peer does not speak TLS; an answer in plain text may reach it.
     PlainText(SocketConnection),
-    /// There was no agreement; the peer was told as far as possible.
+    /// The handshake failed; the peer received an alert as far as possible.
     Handshake(SocketConnection, TransportError),
     /// The certificate is good, but its owner may not come in, for this reason.
     Denied(Box<TlsConnection>, String),
@@ -124,7 +124,7 @@ pub(super) fn take(
     match socket.peek() {
         Ok(Some(FIRST_BYTE)) => {}
         Ok(Some(_)) => return Err(Box::new(Rejected::PlainText(socket))),
-        // A port probe: nothing was said.
+        // A port probe: no bytes came.
         Ok(None) => {
             return Err(broken(socket, std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()));
         }
@@ -231,7 +231,7 @@ impl ClientTls {
 /// Can this processor do what the cryptography is built on? Without it, the library would end the process.
 ///
 /// # Errors
-/// What it lacks.
+/// The missing part.
 pub fn check_processor() -> Result<(), String> {
     #[cfg(target_arch = "x86_64")]
     let features = [

@@ -153,7 +153,7 @@ fn a_ring_on_its_own_stream_is_erased_whole() {
         assert!(apart.gc_blocks() < one.gc_blocks(), "{} {}", apart.gc_blocks(), one.gc_blocks());
         assert_eq!(apart.gc[1], 0);
         assert!(apart.erases[1] > 1000);
-        // What collection wrote is a stream of its own only where it is shared.
+        // Writes of the collection are a stream of its own only where it is shared.
         assert_eq!(apart.erases[2] > 0, gc == GcDestination::Shared);
     }
 }

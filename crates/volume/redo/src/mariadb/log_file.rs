@@ -292,7 +292,7 @@ impl CheckpointBlock {
     }
 }
 
-/// What a server writes last when it is shut down: a mini-transaction of FILE_CHECKPOINT of the LSN at which it starts,
+/// The last write of a clean shutdown: a mini-transaction of FILE_CHECKPOINT of the LSN at which it starts,
 /// and a checkpoint block of that LSN. Recovery has nothing to do then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CleanEnd {
@@ -331,7 +331,7 @@ impl CleanEnd {
     }
 }
 
-/// What lies before the records: the header, and both checkpoint blocks, as last written.
+/// Content before the records: the header, and both checkpoint blocks, as last written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFront {
     /// See [`LogHeader`].
@@ -343,7 +343,7 @@ pub struct LogFront {
 /// Which part of the file begins at an offset, or holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogArea {
-    /// Header, and what nothing is known to be in.
+    /// Header, and unused ranges.
     Header,
     /// The checkpoint block with this index.
     Checkpoint(u8),
@@ -384,7 +384,7 @@ impl LogFront {
         Ok(front)
     }
 
-    /// The server wrote `bytes` at this offset. What is not there whole, or elsewhere, is not taken in.
+    /// The server wrote `bytes` at this offset. Parts that are incomplete, or elsewhere, are ignored.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         match LogArea::of(offset) {
             LogArea::Header if offset == 0 => {

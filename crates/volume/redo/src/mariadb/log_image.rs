@@ -8,7 +8,7 @@ use super::walk::{MtrStep, next_mtr};
 use crate::error::StreamError;
 use crate::types::Lsn;
 
-/// What a composed log file consists of, apart from the stream.
+/// Parts of a composed log file, apart from the stream.
 #[derive(Clone, Debug)]
 pub struct LogImage {
     /// Where LSNs lie; also gives the file size.

@@ -1,4 +1,4 @@
-//! What a running server's writes to `ib_logfile0` say: which bytes are new redo.
+//! Finds the new redo in a running server's writes to `ib_logfile0`.
 //!
 //! The server rewrites its last, partly filled block with every write, and writes a mini-transaction that
 //! crosses the end of the file in two pieces. The observer turns this into the stream: each byte once, in
@@ -22,7 +22,7 @@ use crate::types::Lsn;
 const REWRITE_MAX_BYTES: u64 = 65_536;
 /// A write of one block goes out of the buffer that the server keeps filling: other threads may be appending
 /// after the redo that the write is about, so its tail may hold half-copied mini-transactions. They are
-/// written again, whole, with the same block. Longer writes go out of a buffer nobody touches any more.
+/// written again, whole, with the same block. Longer writes go out of a buffer that no longer changes.
 const BLOCK_MAX_BYTES: usize = 4096;
 
 /// Which checkpoint block.
@@ -34,7 +34,7 @@ pub enum CheckpointSlot {
     Second,
 }
 
-/// What a write to the log file was.
+/// Kind of a write to the log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observed<'a> {
     /// The header: the file is new, or was resized.
@@ -360,7 +360,7 @@ impl LogObserver {
     }
 }
 
-/// What a write brought.
+/// Result of a write.
 struct Step {
     /// Bytes that are final.
     final_len: usize,

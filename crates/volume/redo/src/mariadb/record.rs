@@ -24,7 +24,7 @@ impl Record<'_> {
     pub const EMPTY: Self = Self { page: None, body: Body::Option { payload: &[] } };
 }
 
-/// What a record says. Names follow the server's (`mtr0types.h`).
+/// Content of a record. Names follow the server's (`mtr0types.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// Page content becomes undefined; bytes and page LSN stay.

@@ -83,7 +83,7 @@ enum Context {
     Ended,
 }
 
-/// What decoding a record needs to know about those before it.
+/// State of the decoder from the previous records.
 #[derive(Clone, Copy)]
 pub(crate) struct ReaderState {
     context: Context,

@@ -20,7 +20,7 @@ pub const MTR_SIZE_MAX_BYTES: usize = 1 << 20;
 /// End byte and checksum.
 pub const MTR_TRAILER_BYTES: usize = 5;
 
-/// What the bytes start with.
+/// Kind of the first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MtrStep<'a> {
     /// A whole mini-transaction with a right checksum.

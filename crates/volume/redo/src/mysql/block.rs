@@ -28,7 +28,7 @@ const CHECKED_BYTES: usize = HEADER_BYTES + PAYLOAD_BYTES;
 /// Blocks of an epoch.
 const EPOCH_BLOCKS: u64 = 1 << 30;
 const ENCRYPTED: u16 = 0x8000;
-/// Where the CRC would be, if the server was told not to compute any.
+/// Where the CRC would be, if checksums are disabled in the server.
 const NO_CHECKSUM: u32 = 0xdead_beef;
 
 /// Why bytes are not the block of an LSN.
@@ -62,7 +62,7 @@ pub enum BlockError {
         /// The value computed from the bytes.
         computed: u32,
     },
-    /// The server was told to write no checksums.
+    /// Checksums are disabled in the server.
     #[error("the log block of server LSN {lsn} has no checksum; set innodb_log_checksums=ON")]
     NoChecksum {
         /// LSN of the block.

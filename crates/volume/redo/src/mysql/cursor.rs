@@ -25,7 +25,7 @@ impl<'a> Cursor<'a> {
         self.bytes.get(self.at..).unwrap_or_default()
     }
 
-    /// What was consumed since `start`.
+    /// Bytes consumed since `start`.
     #[inline(always)]
     pub(super) fn since(&self, start: usize) -> &'a [u8] {
         self.bytes.get(start..self.at).unwrap_or_default()

@@ -77,7 +77,7 @@ impl Field {
         }
     }
 
-    /// What the fields of a ROW_FORMAT=REDUNDANT index count as: the record has lengths and NULLs.
+    /// Class of the fields of a ROW_FORMAT=REDUNDANT index: the record has lengths and NULLs.
     const SELF_DESCRIBING: Self = Self { fixed_len_bytes: None, is_nullable: false, is_big: false };
 }
 
@@ -294,7 +294,7 @@ impl<'a> IndexInfo<'a> {
             .unwrap_or(0)
     }
 
-    /// Puts all fields into `columns`, in the order of the index; what was in it is removed. Fields that are not in the
+    /// Puts all fields into `columns`, in the order of the index; its previous content is removed. Fields that are not in the
     /// version list take the free positions of the record in order, each starting where it would be without those
     /// before it that were added and not dropped. (`mtr/mtr0log.cc` has this in its parser.)
     ///

@@ -15,7 +15,7 @@
 //! | 1536..2048 | checkpoint 2, as 1 |
 //! | 2048.. | log blocks |
 //!
-//! Files are numbered, and each begins where the one before ends. A checkpoint is written to the file that holds its
+//! Files are numbered, and each begins at the end of the previous file. A checkpoint is written to the file that holds its
 //! LSN; the other slots are zero or older. Names: `#innodb_redo/#ib_redo<N>`, with `_tmp` at the end for a spare file
 //! that is no part of the log yet.
 //!
@@ -72,7 +72,7 @@ pub enum LogFileError {
     },
 }
 
-/// What the server says of the log in a file header.
+/// Fields of a file header about the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct LogFlags(pub u32);
 
@@ -170,7 +170,7 @@ impl CheckpointSlot {
     }
 }
 
-/// What one of the first blocks of a file says.
+/// Content of one of the first blocks of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrontBlock {
     /// The main header; `None`: zeros, the file is not in use.
@@ -231,7 +231,7 @@ fn seal(mut block: [u8; BLOCK_BYTES]) -> [u8; BLOCK_BYTES] {
     block
 }
 
-/// What a file in `#innodb_redo` is, by its name.
+/// Kind of a file in `#innodb_redo`, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogFileName {
     /// Part of the log.
@@ -312,7 +312,7 @@ impl FileRange {
     /// this offset on.
     ///
     /// # Errors
-    /// What is wrong with the first one that is not.
+    /// Defect of the first invalid one.
     pub fn check_blocks(&self, offset: u64, bytes: &[u8], end: u64) -> Result<(), BlockError> {
         let skipped = FILE_HEADER_BYTES.saturating_sub(offset) as usize;
         let first = offset.max(FILE_HEADER_BYTES);

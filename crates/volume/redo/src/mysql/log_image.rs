@@ -1,16 +1,16 @@
 //! Log files composed from the stream: any byte range of any of them, on demand.
 //!
-//! What the server's start requires of them (`log/log0files_finder.cc`, `log/log0recv.cc`, `log/log0log.cc`):
+//! Requirements of the server's start (`log/log0files_finder.cc`, `log/log0recv.cc`, `log/log0log.cc`):
 //! - headers with one set id, numbers and LSNs without a gap; all files but the newest are full, the newest is not;
 //! - a checkpoint slot in the file that holds the checkpoint, with an LSN from 8192 on;
 //! - the file that holds the end of the log, even if the log ends exactly where the file before it does;
 //! - blocks that are valid from the one with the checkpoint to the one in which the log ends;
 //! - the first mini-transaction of the block with the checkpoint: from the first block that has one, the server walks;
-//! - the first mini-transaction of the block in which the log ends: the server goes on with that block. It would put
+//! - the first mini-transaction of the block in which the log ends: the server continues in that block. It would put
 //!   right a wrong one that it can tell, and warn.
 //!
 //! The first mini-transactions of all other blocks are not read by this start. They are by the next one if a checkpoint
-//! comes to lie there, and that one gets files that were composed anew. So [`FirstGroups`] need only know the
+//! comes to lie there, and that one gets files that were composed again. So [`FirstGroups`] need only know the
 //! mini-transactions around the checkpoint and the end; it may know all.
 //!
 //! Invariant: where the stream is known, what is composed is what the server wrote, except that the encryption header
@@ -82,7 +82,7 @@ impl MtrVisitor for FirstGroups {
     }
 }
 
-/// What composed log files consist of, apart from the stream.
+/// Parts of composed log files, apart from the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogImage {
     /// Id of the set of files.

@@ -2,11 +2,11 @@
 //!
 //! Owns: which files belong together, where the checkpoint is, where the first mini-transaction at or before it starts,
 //! and where the log ends. The rules are those of the server's start (`log/log0files_finder.cc`, `log/log0recv.cc`):
-//! all files have the same set id, their numbers follow each other, and each begins where the one before ends; the
+//! all files have the same set id, their numbers follow each other, and each begins at the end of the previous file; the
 //! checkpoint is the highest in any slot of the file that holds it.
 //!
 //! A checkpoint can be anywhere, even inside a record. Reading starts at the first mini-transaction of its block or, if
-//! none starts there, of the next block in which one does; what comes before the checkpoint is in the data files
+//! none starts there, of the next block in which one does; redo before the checkpoint is in the data files
 //! already. Nothing that starts after the checkpoint is left out: a mini-transaction that starts in the block before
 //! the first one is the first one.
 //!
@@ -85,7 +85,7 @@ pub enum LogSetError<Read> {
         /// Why.
         error: Read,
     },
-    /// A file does not go on where the one before ends.
+    /// A file does not begin at the end of the previous file.
     #[error(
         "redo log file #ib_redo{number} does not follow the previous file; files are missing or of another server"
     )]
@@ -178,7 +178,7 @@ impl<'r, R: LogSetRead + ?Sized> LogSet<'r, R> {
             }
             for slot in CheckpointSlot::ALL {
                 let found = parse_checkpoint(&read_block(reader, number, slot.offset())?);
-                // The server says so and goes on with the other checkpoints.
+                // The server reports this and continues with the other checkpoints.
                 checkpoint = checkpoint.max(found.filter(|&lsn| file.range.contains(lsn)));
             }
             files.push(file);
@@ -342,7 +342,7 @@ impl<'r, R: LogSetRead + ?Sized> LogSet<'r, R> {
     }
 }
 
-/// The file goes on where `last` ends, and is of the same log.
+/// The file continues at the end of `last`, and is of the same log.
 fn follows(last: &LogFile, file: &LogFile) -> bool {
     last.number.checked_add(1) == Some(file.number)
         && last.header.set_id == file.header.set_id

@@ -1,4 +1,4 @@
-//! What a running server's writes to its log files say: which bytes are new redo.
+//! Finds the new redo in a running server's writes to its log files.
 //!
 //! The server writes whole blocks of 512 bytes, one file after the other, and writes the block in which its log ends
 //! again whenever there is more of it. Where it enters a new region of `innodb_log_write_ahead_size` bytes it fills the
@@ -28,7 +28,7 @@ use crate::error::StreamError;
 use crate::mtr::{Mtr, MtrVisitor};
 use crate::types::Lsn;
 
-/// What a write to a log file was.
+/// Kind of a write to a log file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed<'a> {
     /// The main header: the file is about to become part of the log, is full, or has another flag.
@@ -161,7 +161,7 @@ pub struct LogObserver {
     drained: usize,
     /// How many bytes from `next` on are whole records of a mini-transaction that is not complete.
     known: usize,
-    /// What was seen of the block in which the redo seen so far ends.
+    /// Observed part of the block in which the redo seen so far ends.
     tail: Tail,
     /// Start of the last block that was seen.
     newest_block: Lsn,

@@ -60,7 +60,7 @@ impl Record<'_> {
     pub const EMPTY: Self = Self { page: Self::NO_PAGE, body: Body::Dummy };
 }
 
-/// What a record says.
+/// Content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// Store a big-endian number; on the compressed image too, if there is one.
@@ -100,7 +100,7 @@ pub enum Body<'a> {
         /// Its transaction.
         trx_id: u64,
     },
-    /// Begin the single undo log of an insert undo page anew.
+    /// Reset the single undo log of an insert undo page.
     UndoHeaderReuse {
         /// Its transaction.
         trx_id: u64,
@@ -180,7 +180,7 @@ pub enum Body<'a> {
         /// The records.
         inserts: ShortInserts<'a>,
     },
-    /// Write the page anew, its records in key order.
+    /// Rebuild the page, with its records in key order.
     PageReorganize {
         /// The index.
         index: IndexInfo<'a>,
@@ -226,7 +226,7 @@ pub enum Body<'a> {
         /// Up to the end of the image; zeros come between `data` and this.
         trailer: &'a [u8],
     },
-    /// Write a compressed page anew, its records in key order, and compress it.
+    /// Rebuild a compressed page, with its records in key order, and compress it.
     ZipPageReorganize {
         /// The index.
         index: IndexInfo<'a>,
@@ -296,7 +296,7 @@ pub struct SystemColumns {
 /// A record to insert, as a difference to its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InsertBody<'a> {
-    /// What differs besides the end. `None`: the predecessor's info bits and origin, and as long as the predecessor.
+    /// Difference besides the end. `None`: the predecessor's info bits and origin, and as long as the predecessor.
     pub header: Option<InsertHeader>,
     /// The end of the record, from its first byte that differs on. In the record, extra bytes (header, in reverse
     /// order) come before data; the first byte is that of the extra bytes.
@@ -317,7 +317,7 @@ pub struct InsertHeader {
 /// Fields that [`Body::UpdateInPlace`] overwrites: an iterator over [`FieldUpdate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldUpdates<'a> {
-    /// What is left of them; decoded once before.
+    /// Rest of them; decoded once before.
     pub(super) bytes: &'a [u8],
     /// How many are left.
     pub(super) count: u16,
@@ -354,7 +354,7 @@ impl ExactSizeIterator for FieldUpdates<'_> {}
 /// last record of the page at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortInserts<'a> {
-    /// What is left of them; decoded once before.
+    /// Rest of them; decoded once before.
     pub(super) bytes: &'a [u8],
 }
 
@@ -372,14 +372,14 @@ impl<'a> Iterator for ShortInserts<'a> {
     }
 }
 
-/// What the server keeps of a table outside of its pages until a checkpoint.
+/// State of a table that the server keeps outside of its pages until a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DynamicMetadata<'a> {
     /// The table's id.
     pub table_id: u64,
     /// Grows with each change of the table's metadata.
     pub version: u64,
-    /// What is said of it.
+    /// The change.
     pub change: MetadataChange<'a>,
 }
 

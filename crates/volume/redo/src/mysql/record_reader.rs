@@ -111,7 +111,7 @@ const fn unknown_type(offset: usize, byte: u8) -> RedoError {
     RedoError::BadByte { offset, byte, expected }
 }
 
-/// What comes after the page ids.
+/// The bytes after the page ids.
 #[inline(always)]
 fn decode_body<'a>(kind: u8, cursor: &mut Cursor<'a>, record: &mut Record<'a>) -> Result<(), RedoError> {
     record.body = match kind {

@@ -8,7 +8,7 @@
 //! Recovery takes each 32 at the start of a mini-transaction for one of its own; here it is a record like others, as
 //! the server means it. It is in no run.
 //!
-//! What is not a change of a page is reported apart from the runs: records about files, and INDEX_LOAD. The server
+//! Records without a change of a page are reported apart from the runs: records about files, and INDEX_LOAD. The server
 //! writes each of these as a mini-transaction of its own (`fil/fil0fil.cc`, `ddl/ddl0builder.cc`), so their order among
 //! the runs says nothing; the walk would take them anywhere. TABLE_DYNAMIC_META is for the server's recovery alone and
 //! not reported. FILE_CREATE comes after the file was made and page 0 was written to it; FILE_DELETE is in the stream
@@ -83,7 +83,7 @@ pub enum MtrEnd {
 }
 
 /// Where the mini-transaction at `bytes[0]` ends, of which the first `known` bytes are whole records (0 at first). For
-/// one that comes in many pieces: what was looked at once is not looked at again.
+/// one that comes in many pieces: no part is examined twice.
 ///
 /// # Errors
 /// When it is invalid.
@@ -238,7 +238,7 @@ fn note_page_record(
 const PAGE_INDEX_ID: u16 = 66;
 const PAGE_SEGMENTS: std::ops::Range<u16> = 74..94;
 
-/// What a record puts on its page.
+/// Content that a record puts on its page.
 #[inline(always)]
 fn note_content(content: &mut RunContent, body: &Body<'_>) {
     let change = match body {

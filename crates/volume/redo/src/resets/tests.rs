@@ -37,7 +37,7 @@ fn what_is_before_the_last_init_or_free_of_a_page_is_void() {
     assert!(!resets(&[write(), write()]).0.starts_anew(page));
 }
 
-/// MySQL may have filled it without redo after that: it does not start anew then.
+/// MySQL may have filled it without redo after that: it is not reset then.
 #[test]
 fn what_a_stored_page_has_is_void_and_its_init_too() {
     let page = PageId::new(7, 40);
@@ -74,7 +74,7 @@ fn what_is_before_the_trim_or_the_end_of_a_tablespace_is_void() {
     }
 }
 
-/// The file that an import reads ends there, and its pages before that do not start anew.
+/// The file that an import reads ends there, and its pages before that are not reset.
 #[test]
 fn what_a_cut_of_the_system_tablespace_leaves_is_not_void() {
     let write =
@@ -97,7 +97,7 @@ fn what_a_cut_of_the_system_tablespace_leaves_is_not_void() {
     assert!(starts.iter().all(|start| !resets.void_space(SpaceId(0), *start)));
 }
 
-/// What is torn in a file that was put there for IMPORT TABLESPACE is not to become zeros.
+/// Torn pages of a file that was put there for IMPORT TABLESPACE must not become zeros.
 #[test]
 fn a_file_that_is_there_after_the_end_of_its_tablespace_matters() {
     let init = |page_no| mtr(|mtr| _ = mtr.init((7, page_no)));

@@ -85,12 +85,12 @@ fn people_are_not_told_of_every_step() {
     assert_eq!((told, said), (3, true));
 }
 
-/// A load of `clients`, each of which computes and then waits for a message; what the decision makes of it.
+/// A load of `clients`, each of which computes and then waits for a message; with the decision for it.
 struct System {
     clients: f64,
     cores: f64,
     link_bytes_per_s: f64,
-    /// Processor time between two messages.
+    /// CPU time between two messages.
     work_us: f64,
     ratio: f64,
     pack_us: f64,
@@ -129,7 +129,7 @@ impl System {
         for round in 0..400 {
             let (rate, link_us, idle_cores, runnable) = self.run(f64::from(share) / f64::from(SHARE_MAX));
             sum += if round < 200 { 0.0 } else { rate };
-            // What is measured is off by a tenth, and the processors' counters have steps.
+            // Measurements are off by a tenth, and the CPU counters have steps.
             let figures = Figures {
                 rate: rate * random.near(0.1),
                 queued: Duration::from_nanos((link_us * 1e3 * random.near(0.1)) as u64),

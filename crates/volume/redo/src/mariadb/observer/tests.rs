@@ -5,7 +5,7 @@ use crate::mariadb::test_encoder::{MtrWriter, random_mtr};
 use crate::mariadb::test_server_log::{LogWrite, ServerLog};
 use crate::types::PageId;
 
-/// What an observer reported.
+/// Reports of an observer.
 #[derive(Default)]
 struct Sent {
     stream: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Records of every kind, against the format description, and what must be refused.
+//! Records of every kind, against the format description, and invalid records.
 
 use super::*;
 use crate::mariadb::test_encoder::{MtrWriter, record, varint};

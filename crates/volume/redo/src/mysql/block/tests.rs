@@ -1,4 +1,4 @@
-//! Composed and parsed, and what no block is.
+//! Blocks composed and parsed, and invalid blocks.
 
 use super::*;
 

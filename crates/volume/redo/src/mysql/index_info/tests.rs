@@ -90,7 +90,7 @@ fn old_instant_columns_have_a_count() {
 
 #[test]
 fn fields_that_are_not_listed_take_what_is_free() {
-    // Added at the end: nobody moves.
+    // Added at the end: no field moves.
     let bytes = versioned(&FIELDS, &[(6, 6, Some(1), None)]);
     assert_eq!(positions(&bytes), [0, 1, 2, 3, 4, 5, 6]);
     // Added before the others: they are one further in the index than in the record.

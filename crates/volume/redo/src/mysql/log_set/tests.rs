@@ -122,7 +122,7 @@ fn a_log_is_read_from_any_checkpoint_to_its_end() {
     }
 }
 
-/// The server was killed when it had no file to go on in: at its next start it leaves out what fills the last block.
+/// The server was killed when it had no file to continue in: at its next start it leaves out the filler of the last block.
 #[test]
 fn what_fills_the_last_file_is_complete_with_the_next_one() {
     let mut log = log(300, 1);

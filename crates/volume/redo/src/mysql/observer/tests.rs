@@ -46,7 +46,7 @@ impl Watch {
         }
     }
 
-    /// What comes before the first data of a file.
+    /// Content before the first data of a file.
     fn open_file(&mut self, log: &ServerLog, file: u64) {
         let start_lsn = log.file_start_lsn(file);
         let spare = LogFileName::Spare(file);

@@ -1,4 +1,4 @@
-//! Every form, at both of its ends, and what is no number.
+//! Every form, at both of its ends, and invalid numbers.
 
 use super::*;
 

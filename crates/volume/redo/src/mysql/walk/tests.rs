@@ -96,7 +96,7 @@ fn runs_are_of_one_page_and_notes_apart() {
     assert_eq!(runs[0].space_flags, SpaceFlagsChange::Set(0x4021));
     assert_eq!((runs[1].page, runs[1].len_bytes), (PageId::new(5, 3), other.len()));
     assert_eq!(runs[2].space_flags, SpaceFlagsChange::Unchanged);
-    // What comes between two records of a page ends its run.
+    // A record between two records of a page ends its run.
     let note = record(35, 5, 0, b"\0\x0a./a/b.ibd\0");
     let (seen, _) = walk(&group(&[size.clone(), note, size]));
     assert_eq!(seen[0].3.len(), 2);
