@@ -53,16 +53,16 @@ demo:
 test:
 	./test
 
-# The command and the libraries.
+# The command, its tools and the libraries.
 build:
-	cargo build --release --locked -p redoubt-cli -p redoubt-shim -p redoubt-group -p redoubt-net
+	cargo build --release --locked -p redoubt-cli -p redoubt-shim -p redoubt-group -p redoubt-net -p redoubt-bench -p redoubt-drill
 
 # Only what is missing: `sudo make install` after `make build` compiles nothing as root.
-$(BUILD)/redoubt $(BUILD)/libredoubt.so $(BUILD)/libredoubt_group.so $(BUILD)/libredoubt_net.so:
-	cargo build --release --locked -p redoubt-cli -p redoubt-shim -p redoubt-group -p redoubt-net
+$(BUILD)/redoubt $(BUILD)/libredoubt.so $(BUILD)/libredoubt_group.so $(BUILD)/libredoubt_net.so $(BUILD)/redoubt-bench $(BUILD)/redoubt-drill:
+	cargo build --release --locked -p redoubt-cli -p redoubt-shim -p redoubt-group -p redoubt-net -p redoubt-bench -p redoubt-drill
 
 # For packages: make install PREFIX=/usr DESTDIR=/some/dir. It starts nothing, and writes nothing below /etc and /var.
-install: $(BUILD)/redoubt $(BUILD)/libredoubt.so $(BUILD)/libredoubt_group.so $(BUILD)/libredoubt_net.so
+install: $(BUILD)/redoubt $(BUILD)/libredoubt.so $(BUILD)/libredoubt_group.so $(BUILD)/libredoubt_net.so $(BUILD)/redoubt-bench $(BUILD)/redoubt-drill
 	BUILD="$(BUILD)" bindir="$(bindir)" librarydir="$(librarydir)" man1dir="$(man1dir)" bashdir="$(bashdir)" zshdir="$(zshdir)" \
 	  fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" docdir="$(docdir)" DESTDIR="$(DESTDIR)" scripts/install
 
@@ -71,7 +71,7 @@ uninstall:
 	BUILD="$(BUILD)" bindir="$(bindir)" librarydir="$(librarydir)" man1dir="$(man1dir)" bashdir="$(bashdir)" zshdir="$(zshdir)" \
 	  fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" docdir="$(docdir)" DESTDIR="$(DESTDIR)" scripts/install --remove
 
-# The Debian packages redoubt and redoubt-node, in target/deb. See docs/install.md.
+# The Debian packages redoubt, redoubt-node and redoubt-tools, in target/deb. See docs/install.md.
 deb:
 	scripts/deb/build
 
@@ -105,7 +105,7 @@ deny:
 # TPC-C on a local disk, on network storage and on Redoubt, some minutes; needs root, nbdkit and libnbd-bin. Report and
 # JSON lines in target/bench/. See docs/dev/bench.md.
 bench:
-	cargo build --release -p redoubt-cli -p redoubt-shim
+	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-bench
 	mkdir -p target/bench $(BENCH_DIR)
 	TMPDIR=$(BENCH_DIR) target/release/redoubt bench --json --report target/bench/report.html $(BENCH) \
 	  > target/bench/bench.json

@@ -167,6 +167,13 @@ upgrade() {
         cmp /etc/redoubt/node.conf /run/node.conf && systemctl is-enabled --quiet redoubt-node
 }
 
+# The programs that the command starts, and its error without them.
+tools() {
+    redoubt bench --version | grep -q "redoubt-bench ${NEW_VERSION%%~*}" && redoubt group drill --help >/dev/null &&
+        apt remove-tools remove redoubt-tools && [ "$(state_of redoubt)" = installed ] &&
+        ! redoubt bench --version 2>/run/no-tools && grep -q 'Debian package redoubt-tools' /run/no-tools
+}
+
 # With the socket that systemd listens on for the server, as after a start of the host.
 restart_server() {
     systemctl stop mariadb && systemctl start mariadb.socket && systemctl start mariadb &&
@@ -251,6 +258,7 @@ before=$(acknowledged)
 check upgrade upgrade
 check settings-in-force grep -q status-listen "/proc/$(pid_of redoubt-node)/cmdline"
 check rows-after-upgrade rows_are_there "$before"
+check tools tools
 before=$(acknowledged)
 check new-library restart_server
 check rows-after-new-library rows_are_there "$before"

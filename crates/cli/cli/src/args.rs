@@ -7,6 +7,7 @@ pub use crate::import::args::{ImportArguments, LayoutArguments};
 use crate::net::args::NetCommand;
 use crate::run::args::RunArguments;
 use crate::tls::TlsArguments;
+use crate::tool::ToolArguments;
 use clap::{Args, Parser, Subcommand};
 use redoubt_transport::{Connector, CredentialFiles};
 use std::path::PathBuf;
@@ -147,11 +148,10 @@ pub enum Command {
     },
     /// Measure a server with a local disk, with network storage, and with Redoubt.
     ///
-    /// Loads TPC-C's or sysbench's tables once, then runs the same clients against the plain server on a local disk,
-    /// the plain server with all its files on network storage, and the server on a volume. Server and storage sit in
-    /// network namespaces of their own, joined by a link that is limited as asked for and whose bytes are counted.
-    /// Needs root for that.
-    Bench(Box<redoubt_bench::Options>),
+    /// A separate program does it: redoubt-bench of the Debian package redoubt-tools. It receives all arguments;
+    /// `redoubt bench --help` shows its options.
+    #[command(disable_help_flag = true)]
+    Bench(ToolArguments),
     /// Measure where the time of commits and page reads goes.
     ///
     /// For some seconds, server and node measure a sample of them: the time of each in every stage. Without a trace,

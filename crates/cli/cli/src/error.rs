@@ -84,9 +84,6 @@ pub enum CliError {
         #[from]
         source: NodeError,
     },
-    /// A benchmark could not go on.
-    #[error("{0}")]
-    Bench(#[from] redoubt_workload::Error),
     /// There can be no status page.
     #[error(transparent)]
     StatusPage(#[from] redoubt_statuspage::StatusPageError),

@@ -5,11 +5,10 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-#[macro_use]
-mod output;
+#[macro_use(say, complain)]
+extern crate redoubt_console;
 
 mod args;
-mod bench;
 mod beneath;
 mod certificates;
 mod client;
@@ -27,14 +26,17 @@ mod places;
 mod reader;
 mod run;
 mod show;
+mod signals;
 mod status;
 mod tls;
+mod tool;
 mod trace;
 mod volume;
 mod watch;
 
 use args::{Arguments, CertificatesCommand, Command, VolumeCommand};
 use clap::Parser;
+use redoubt_console::output;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
         Command::Status(status) => status::run(&status),
         Command::Group { command } => group::run(&command),
         Command::Net { command } => net::run(&command),
-        Command::Bench(bench) => bench::run(&bench),
+        Command::Bench(_) => tool::BENCH.start(),
         Command::Trace(trace) => trace::run(&trace),
         Command::Doctor(doctor) => doctor::run(&doctor),
         Command::Completions(completions) => {

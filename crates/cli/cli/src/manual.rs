@@ -1,18 +1,12 @@
 //! `redoubt completions` and `redoubt manual`: what a package ships beside the command, made from the command line's
 //! own definition.
-//!
-//! One page in section 1 for the command and one for each sub-command, named as `man redoubt-volume-create` looks for
-//! them. Hidden commands have none.
 
 use crate::args::{Arguments, CompletionsArguments, ManualArguments};
 use crate::error::{CliError, Result};
-use clap::{Command, CommandFactory};
-use clap_mangen::Man;
-use clap_mangen::roff::{Roff, bold, roman};
-use std::path::Path;
+use clap::CommandFactory;
+use redoubt_console::manual::Manual;
 
 const NAME: &str = "redoubt";
-const MANUAL: &str = "Redoubt";
 
 /// What every sub-command does; also in `docs/reference/exit-codes.md`.
 const EXIT_STATUS: [(&str, &str); 4] = [
@@ -51,100 +45,10 @@ pub fn run(arguments: &ManualArguments) -> Result<()> {
     crate::show::make_directory(&arguments.directory)?;
     let mut command = Arguments::command().disable_help_subcommand(true);
     command.build();
-    write_pages(&command, None, &arguments.directory)
-}
-
-fn write_pages(command: &Command, above: Option<&Command>, directory: &Path) -> Result<()> {
-    let path = directory.join(format!("{}.1", page_name(command)));
-    let text = page(command, above).map_err(|error| CliError::io("make", &path, error))?;
-    std::fs::write(&path, text).map_err(|error| CliError::io("write", &path, error))?;
-    shown(command).try_for_each(|below| write_pages(below, Some(command), directory))
-}
-
-fn shown(command: &Command) -> impl Iterator<Item = &Command> {
-    command.get_subcommands().filter(|below| !below.is_hide_set())
-}
-
-fn page_name(command: &Command) -> &str {
-    command.get_display_name().unwrap_or_else(|| command.get_name())
-}
-
-fn page(command: &Command, above: Option<&Command>) -> std::io::Result<Vec<u8>> {
-    let name = page_name(command);
-    let man = Man::new(command.clone());
-    // Not `Man::render_title`, which leaves the date out altogether, so that what follows is taken for it.
-    let title = name.to_uppercase().replace('-', "\\-");
-    let version = env!("CARGO_PKG_VERSION");
-    let mut text = format!(".TH {title} 1 \"\" \"{NAME} {version}\" \"{MANUAL}\"\n").into_bytes();
-    man.render_name_section(&mut text)?;
-    synopsis(command).to_writer(&mut text)?;
-    man.render_description_section(&mut text)?;
-    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
-        man.render_options_section(&mut text)?;
-    }
-    if shown(command).next().is_some() {
-        man.render_subcommands_section(&mut text)?;
-    }
-    let mut rest = Roff::new();
-    if let Some(notes) = command.get_after_long_help().or_else(|| command.get_after_help()) {
-        add_notes(&mut rest, &notes.to_string());
-    }
-    definitions(&mut rest, "EXIT STATUS", &EXIT_STATUS);
-    definitions(&mut rest, "ENVIRONMENT", &ENVIRONMENT);
-    let related: Vec<_> = above.into_iter().chain(shown(command)).map(page_name).collect();
-    if !related.is_empty() {
-        rest.control("SH", ["SEE ALSO"]).control("nh", []);
-        let names = related.iter().enumerate().flat_map(|(at, name)| {
-            let comma = if at == 0 { "" } else { ", " };
-            [roman(comma), bold(*name), roman("(1)")]
-        });
-        rest.text(names.collect::<Vec<_>>());
-    }
-    rest.to_writer(&mut text)?;
-    Ok(text)
-}
-
-/// As the help has it: required options, `--` before a command.
-fn synopsis(command: &Command) -> Roff {
-    let usage = command.clone().render_usage().to_string();
-    let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
-    let mut section = Roff::new();
-    section.control("SH", ["SYNOPSIS"]);
-    for line in usage.lines() {
-        let line = line.trim();
-        let name = command.get_bin_name().unwrap_or(NAME);
-        let rest = line.strip_prefix(name).unwrap_or(line);
-        section.text([bold(name), roman(rest)]);
-    }
-    section
-}
-
-/// Indented lines are commands to type and stay as they are; the others are paragraphs.
-fn add_notes(page: &mut Roff, notes: &str) {
-    page.control("SH", ["NOTES"]);
-    let mut typed = false;
-    for line in notes.lines() {
-        if line.starts_with(' ') != typed {
-            typed = !typed;
-            page.control(if typed { "nf" } else { "fi" }, []);
-        }
-        if !typed {
-            page.control("PP", []);
-        }
-        page.text([roman(line)]);
-    }
-    if typed {
-        page.control("fi", []);
-    }
-}
-
-fn definitions(page: &mut Roff, title: &str, entries: &[(&str, &str)]) {
-    page.control("SH", [title]);
-    for (term, meaning) in entries {
-        page.control("TP", []);
-        page.text([bold(*term)]);
-        page.text([roman(*meaning)]);
-    }
+    let manual = Manual { exit_status: &EXIT_STATUS, environment: &ENVIRONMENT };
+    manual
+        .write(&command, None, &arguments.directory)
+        .map_err(|error| CliError::io(error.action, error.path, error.source))
 }
 
 #[cfg(test)]

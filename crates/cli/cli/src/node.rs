@@ -4,6 +4,7 @@ use crate::args::{LogArguments, NfsArguments, NodeArguments, PageArguments, Stat
 use crate::error::{CliError, Result};
 use crate::output::announce;
 use crate::run::datadir::ids_of;
+use crate::signals::Signals;
 use redoubt_logdev::DeviceKind;
 use redoubt_nfs::{Limits, Listed, Nfs, Settings, Volumes};
 use redoubt_node::at_rest::{AtRest, VolumeKeys};
@@ -33,7 +34,7 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
     let mut options = options(arguments)?;
     options.status_page = page.as_ref().map(StatusPage::address);
     // Before any thread is started, so that all inherit the mask.
-    block_signals();
+    let signals = Signals::block(&[libc::SIGTERM, libc::SIGINT]);
     let node = Node::open(options)?;
     let page = page.map(|page| {
         let (address, of) = (page.address(), Arc::clone(&node));
@@ -58,7 +59,7 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
     let stopped_nfs = Arc::clone(&nfs);
     let (stopper, stop_timeout) = (Arc::clone(&node), Duration::from_secs(arguments.stop_timeout));
     spawn("signals", move || {
-        let signal = wait_for_signal();
+        let signal = signals.wait();
         tracing::info!(signal, "stopping");
         // Until the process has ended: also what the main thread does after it no longer serves takes part.
         let watched = Arc::clone(&stopper);
@@ -254,29 +255,4 @@ fn start_logging() {
         // What it would say of a log that cannot be written, it would say there, and panic.
         .log_internal_errors(false)
         .init();
-}
-
-fn signal_set() -> libc::sigset_t {
-    // SAFETY: sigset_t is plain data; sigemptyset initialises it before it is used.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGTERM);
-        libc::sigaddset(&raw mut set, libc::SIGINT);
-        set
-    }
-}
-
-fn block_signals() {
-    let set = signal_set();
-    // SAFETY: `set` is an initialised signal set; the old mask is not asked for.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
-}
-
-fn wait_for_signal() -> i32 {
-    let set = signal_set();
-    let mut signal = 0;
-    // SAFETY: both pointers are to live, initialised values.
-    unsafe { libc::sigwait(&raw const set, &raw mut signal) };
-    signal
 }

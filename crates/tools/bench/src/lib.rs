@@ -1,4 +1,4 @@
-//! `redoubt bench`: TPC-C and sysbench's OLTP mixes on the same server with a local disk, with network storage, and
+//! The benchmark of `redoubt-bench`: TPC-C and sysbench's OLTP mixes on the same server with a local disk, with network storage, and
 //! with Redoubt.
 //!
 //! * [`args`]: what to run. [`RunReport`]: what came out. [`run`] does it.

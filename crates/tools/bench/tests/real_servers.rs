@@ -185,7 +185,9 @@ fn logs_in_memory_tls_and_options_of_a_node_are_measured_in_one_run() {
 fn a_missing_library_is_said_before_anything_runs() {
     let temporary = tempfile::tempdir().unwrap();
     let alone = temporary.path().join("redoubt");
-    std::fs::copy(find_redoubt().unwrap(), &alone).unwrap();
+    let redoubt = find_redoubt().unwrap();
+    std::fs::copy(&redoubt, &alone).unwrap();
+    std::fs::copy(redoubt.with_file_name("redoubt-bench"), alone.with_file_name("redoubt-bench")).unwrap();
     let arguments = ["bench", "--no-namespaces", "--bandwidth", "none"];
     let outcome = Command::new(&alone).args(arguments).env_remove("REDOUBT_LIBRARY").output().unwrap();
     let said = text(&outcome.stderr);

@@ -55,28 +55,11 @@ pub struct Exception {
 }
 
 /// All exceptions. The check fails for an exception that is no longer needed.
-pub const EXCEPTIONS: &[Exception] = &[
-    Exception {
-        from: "redoubt-logdev",
-        to: "redoubt-persistent-memory",
-        reason: "the log device on persistent memory is still in logdev; goes when it moves to devices",
-    },
-    Exception {
-        from: "redoubt-cli",
-        to: "redoubt-bench",
-        reason: "`redoubt bench` is still in the command; goes with `redoubt-bench` as a program of its own",
-    },
-    Exception {
-        from: "redoubt-cli",
-        to: "redoubt-drill",
-        reason: "`redoubt group drill` is still in the command; goes with `redoubt-drill` as a program of its own",
-    },
-    Exception {
-        from: "redoubt-cli",
-        to: "redoubt-workload",
-        reason: "needed by `redoubt bench` and `redoubt group drill`",
-    },
-];
+pub const EXCEPTIONS: &[Exception] = &[Exception {
+    from: "redoubt-logdev",
+    to: "redoubt-persistent-memory",
+    reason: "the log device on persistent memory is still in logdev; goes when it moves to devices",
+}];
 
 /// Packages that only tools and tests use: outside of tools they may be named in `[dev-dependencies]` only.
 pub const FOR_TESTS: [&str; 2] = ["redoubt-test-support", "redoubt-flash"];

@@ -1,7 +1,7 @@
 //! Connections and statements.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 pub use mysql::Conn;
@@ -56,39 +56,6 @@ pub fn try_connect(socket: &Path) -> Result<Option<Conn>> {
         Err(error) if error.is_connection_loss() => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Where a server is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    /// Its socket.
-    Socket(PathBuf),
-    /// Over the network.
-    Tcp {
-        /// Name or address.
-        host: String,
-        /// Port.
-        port: u16,
-    },
-}
-
-/// Connects as somebody to a server that may be anywhere, for statements that take at most `timeout`.
-///
-/// # Errors
-/// [`Error::Sql`].
-pub fn connect_as(address: &Address, user: &str, password: Option<&str>, timeout: Duration) -> Result<Conn> {
-    let options = OptsBuilder::new()
-        .user(Some(user))
-        .pass(password)
-        .prefer_socket(false)
-        .tcp_connect_timeout(Some(timeout))
-        .read_timeout(Some(timeout))
-        .write_timeout(Some(timeout));
-    let options = match address {
-        Address::Socket(path) => options.socket(Some(path.to_string_lossy())),
-        Address::Tcp { host, port } => options.ip_or_hostname(Some(host.clone())).tcp_port(*port),
-    };
-    Conn::new(options).map_err(Error::sql("connect"))
 }
 
 fn open(socket: &Path, database: Option<&str>, answer_timeout: Duration) -> Result<Conn> {

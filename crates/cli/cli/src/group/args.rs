@@ -1,5 +1,6 @@
 //! Command line of `redoubt group`.
 
+use crate::tool::ToolArguments;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -13,11 +14,10 @@ pub enum GroupCommand {
     Join(GroupJoinArguments),
     /// Make a group of servers on this host, break it on purpose, and show the effect on its clients.
     ///
-    /// Starts stock servers in a temporary directory. Clients on all of them record acknowledged commits outside the
-    /// database. One server is killed, one is stopped, then all are killed at once and started again. At the end every
-    /// server is compared with the acknowledged commits and with the other servers. Takes about a minute and changes
-    /// nothing else on the host. The exit status is 1 if a commit is lost or the servers differ.
-    Drill(DrillArguments),
+    /// A separate program does it: redoubt-drill of the Debian package redoubt-tools. It receives all arguments;
+    /// `redoubt group drill --help` shows its options.
+    #[command(disable_help_flag = true)]
+    Drill(ToolArguments),
     /// Show the members of a group: membership, votes, slots, and the position of each member.
     ///
     /// Queries servers with SQL (SHOW STATUS), so an account is all that it needs. Figures of the other members are
@@ -134,35 +134,4 @@ pub struct GroupJoinArguments {
     /// Days for which the certificates are valid.
     #[arg(long, value_name = "DAYS", default_value_t = 825, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub days: u32,
-}
-
-#[derive(Args)]
-pub struct DrillArguments {
-    /// Number of servers.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(3..=9))]
-    pub members: u16,
-    /// Clients on each of them.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub clients: u32,
-    /// How long the load runs before and after each event.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub seconds: u64,
-    /// The group's library [default: the library installed with this command].
-    #[arg(long, value_name = "FILE")]
-    pub provider: Option<PathBuf>,
-    /// Where the server's scripts for state transfers (wsrep_sst_rsync) are, if they are not installed.
-    #[arg(long, value_name = "DIRECTORY")]
-    pub scripts: Option<PathBuf>,
-    /// Authenticate members with certificates, and encrypt their traffic.
-    #[arg(long)]
-    pub certificates: bool,
-    /// Write a plot of commits over time there, as SVG.
-    #[arg(long, value_name = "FILE")]
-    pub plot: Option<PathBuf>,
-    /// Print one JSON object at the end.
-    #[arg(long)]
-    pub json: bool,
-    /// Keep the servers' directories and logs.
-    #[arg(long)]
-    pub keep: bool,
 }

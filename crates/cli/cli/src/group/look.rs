@@ -7,8 +7,8 @@
 //! is stopped must not keep a person from seeing the others.
 
 use super::args::Login;
+use super::sql::{Address, Connection, SqlError};
 use crate::error::{CliError, Result};
-use redoubt_workload::sql::{Address, Conn, connect_as, query_text};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -96,7 +96,7 @@ pub struct Observer {
 struct Asked {
     name: String,
     address: Address,
-    connection: Option<Conn>,
+    connection: Option<Connection>,
 }
 
 /// What a server has answered.
@@ -162,30 +162,30 @@ impl Observer {
 
 impl Asked {
     fn ask(&mut self, user: &str, password: Option<&str>) -> std::result::Result<Answer, String> {
-        let answer = self.try_ask(user, password).map_err(|error| words(&error.to_string()));
+        let answer = self.try_ask(user, password).map_err(|error| words(&error));
         if answer.is_err() {
             self.connection = None;
         }
         answer
     }
 
-    fn try_ask(&mut self, user: &str, password: Option<&str>) -> redoubt_workload::Result<Answer> {
+    fn try_ask(&mut self, user: &str, password: Option<&str>) -> std::result::Result<Answer, SqlError> {
         // One that is kept may have ended with its server: then a new one.
         if let Some(connection) = &mut self.connection
             && let Ok(answer) = Answer::read(connection)
         {
             return Ok(answer);
         }
-        let connection = connect_as(&self.address, user, password, ANSWER_TIMEOUT)?;
+        let connection = Connection::open(&self.address, user, password, ANSWER_TIMEOUT)?;
         Answer::read(self.connection.insert(connection))
     }
 }
 
 impl Answer {
-    fn read(connection: &mut Conn) -> redoubt_workload::Result<Self> {
-        let status = pairs(query_text(connection, "SHOW GLOBAL STATUS LIKE 'wsrep\\_%'")?);
+    fn read(connection: &mut Connection) -> std::result::Result<Self, SqlError> {
+        let status = pairs(connection.query("SHOW GLOBAL STATUS LIKE 'wsrep\\_%'")?);
         let query = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_node_name', 'wsrep_cluster_name')";
-        let mut variables = pairs(query_text(connection, query)?);
+        let mut variables = pairs(connection.query(query)?);
         let mut take = |name: &str| variables.remove(name).unwrap_or_default();
         Ok(Self { name: take("wsrep_node_name"), group: take("wsrep_cluster_name"), status })
     }
@@ -229,12 +229,12 @@ impl Answer {
     }
 }
 
-/// An error of a connection, for people: what the driver says of a deadline is what the system says of it (EAGAIN).
-fn words(error: &str) -> String {
-    if error.contains("(os error 11)") {
+/// An error of a connection, for people: what the system says of a deadline is EAGAIN.
+fn words(error: &SqlError) -> String {
+    if error.is_timeout() {
         return format!("it does not answer within {} s", ANSWER_TIMEOUT.as_secs());
     }
-    error.to_owned()
+    error.to_string()
 }
 
 fn pairs(rows: Vec<Vec<String>>) -> BTreeMap<String, String> {

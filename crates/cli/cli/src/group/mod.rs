@@ -1,16 +1,16 @@
 //! `redoubt group`: groups of whole servers.
 
 pub mod args;
-mod chart;
 mod create;
-mod drill;
 mod look;
 mod page;
 pub mod plan;
 mod rescue;
+mod sql;
 mod status;
 
 use crate::error::Result;
+use crate::tool;
 use args::GroupCommand;
 
 /// Does what was asked for.
@@ -21,7 +21,7 @@ pub fn run(command: &GroupCommand) -> Result<()> {
     match command {
         GroupCommand::Create(create) => create::create(create),
         GroupCommand::Join(join) => create::join(join),
-        GroupCommand::Drill(drill) => drill::run(drill),
+        GroupCommand::Drill(_) => tool::DRILL.start(),
         GroupCommand::Status(status) => status::run(status),
         GroupCommand::Rescue(rescue) => rescue::run(rescue),
     }

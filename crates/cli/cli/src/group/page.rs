@@ -3,12 +3,8 @@
 use super::look::Observer;
 use crate::error::Result;
 use crate::output::announce;
+use crate::signals::Signals;
 use redoubt_statuspage::{OptionNames, PageSettings, StatusPage};
-use redoubt_workload::process::{catch_signals, check_interrupt, poll_every};
-use std::time::Duration;
-
-/// Between two looks at whether it shall end.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Serves it until SIGTERM or SIGINT. That no server answers is shown on the page, and no reason to end.
 ///
@@ -21,11 +17,12 @@ pub fn serve(mut observer: Observer, listen: &str, allow_remote: bool, host_name
         host_names: host_names.to_vec(),
         options: OptionNames { listen: "--listen", allow_remote: "--allow-remote" },
     };
-    catch_signals()?;
+    // Before any thread is started, so that all inherit the mask.
+    let signals = Signals::block(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
     let page = StatusPage::bind(&settings)?;
     let address = page.address();
     let _running = page.start_group(move || observer.look().map_err(|error| error.to_string()))?;
     announce(&format!("listening on http://{address}/"));
-    let until_asked = || Ok(check_interrupt().err().map(drop));
-    Ok(poll_every(LOOK, "a signal", Duration::MAX, until_asked)?)
+    signals.wait();
+    Ok(())
 }

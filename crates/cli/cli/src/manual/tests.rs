@@ -1,5 +1,5 @@
 use super::*;
-use clap::Parser;
+use clap::{Command, Parser};
 
 fn pages() -> std::collections::BTreeMap<String, String> {
     let directory = tempfile::tempdir().unwrap();

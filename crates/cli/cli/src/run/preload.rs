@@ -4,6 +4,7 @@
 //! without it, on files without content; so it is tried out first, with the loader's own list of what it would load.
 
 use crate::error::{CliError, Result};
+use redoubt_console::installed;
 use std::path::{Path, PathBuf};
 
 /// `LD_PRELOAD` for the server: the library, then what was there.
@@ -29,25 +30,9 @@ pub fn find_library(given: Option<&Path>) -> Result<PathBuf> {
 /// # Errors
 /// [`CliError::Usage`] saying where it was looked for, and by which option it can be named.
 pub fn find(name: &str, given: Option<&Path>, option: &str) -> Result<PathBuf> {
-    let mut candidates = Vec::new();
-    if let Some(given) = given {
-        candidates.push(given.to_owned());
-    } else if let Ok(command) = std::env::current_exe()
-        && let Some(folder) = command.parent()
-    {
-        candidates.push(folder.join(name));
-        candidates.push(folder.join("../lib/redoubt").join(name));
-    }
-    for candidate in &candidates {
-        if let Ok(path) = candidate.canonicalize() {
-            return Ok(path);
-        }
-    }
-    let tried: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
-    Err(CliError::Usage(format!(
-        "the library {name} is not at {}; say where it is with {option}",
-        tried.join(" or ")
-    )))
+    let command = std::env::current_exe().ok();
+    installed::find_library(name, given, option, command.as_deref())
+        .map_err(|error| CliError::Usage(error.to_string()))
 }
 
 /// Tries whether the loader takes the library into `binary`. Nothing is run: the loader only tells what it would load.

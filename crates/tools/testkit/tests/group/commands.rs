@@ -131,6 +131,22 @@ fn what_is_written_makes_a_group_that_others_join() {
     assert_eq!(names, ["db1", "db2", "db3"]);
     assert!(look["members"].as_array().unwrap().iter().all(|member| member["votes"] == true), "{look}");
 
+    // With a password, as an account without a privilege.
+    let mut connection = redoubt_workload::sql::connect(&servers.servers[0].socket()).unwrap();
+    let create = "CREATE USER watcher IDENTIFIED BY 'a secret'";
+    redoubt_workload::sql::execute(&mut connection, create).unwrap();
+    let password = servers.directory.path().join("password");
+    let as_watcher = ["--user", "watcher", "--password-file", password.to_str().unwrap(), "--check"];
+    std::fs::write(&password, "a secret\n").unwrap();
+    let allowed = servers.status(&as_watcher);
+    assert_eq!(allowed.code, Some(0), "{allowed:?}");
+    std::fs::write(&password, "another").unwrap();
+    let denied = servers.status(&as_watcher);
+    assert!(
+        denied.code == Some(1) && denied.stderr.contains("ERROR 1045 (28000): Access denied"),
+        "{denied:?}"
+    );
+
     // Who is killed is missed; without a majority that is said.
     servers.servers[0].kill9().unwrap();
     let until_seen = |words: &str| {

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -58,6 +59,8 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
         "usr/lib/redoubt/libredoubt.so",
         "usr/lib/redoubt/libredoubt_group.so",
         "usr/lib/redoubt/libredoubt_net.so",
+        "usr/lib/redoubt/redoubt-bench",
+        "usr/lib/redoubt/redoubt-drill",
         "usr/lib/systemd/system/redoubt-node.service",
         "usr/lib/sysusers.d/redoubt.conf",
         "usr/share/bash-completion/completions/redoubt",
@@ -77,7 +80,8 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
     ] {
         assert!(found.contains(file), "{file} is missing in {found:#?}");
         let mode = std::fs::metadata(root.join(file)).unwrap().permissions().mode() & 0o777;
-        let is_program = file == "usr/bin/redoubt" || file.ends_with("/examples/backup");
+        let is_program = file == "usr/bin/redoubt" || file.contains("/redoubt/redoubt-");
+        let is_program = is_program || file.ends_with("/examples/backup");
         let wanted = if is_program { 0o755 } else { 0o644 };
         assert_eq!(mode, wanted, "{file}: {mode:o}");
     }
@@ -92,6 +96,12 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
     let place = root.join("usr/lib/redoubt/libredoubt.so").canonicalize().unwrap();
     assert_eq!((library["level"].as_str(), library["found"].as_str()), (Some("ok"), place.to_str()));
 
+    // The pages of the tools have the tools' options.
+    for (page, option) in [("bench", "\\-\\-warehouses"), ("group-drill", "\\-\\-certificates")] {
+        let path = root.join(format!("usr/share/man/man1/redoubt-{page}.1"));
+        assert!(std::fs::read_to_string(path).unwrap().contains(option), "{page} lacks {option}");
+    }
+
     // A shell takes what was written for it.
     let script = std::fs::read_to_string(root.join("usr/share/bash-completion/completions/redoubt")).unwrap();
     let asked =
@@ -105,6 +115,49 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
     make("uninstall", root);
     assert_eq!(files(root), BTreeSet::from(["usr/share/man/man1/other.1".to_owned()]));
     assert!(!root.join("usr/share/doc/redoubt").exists() && !root.join("usr/lib/redoubt").exists());
+}
+
+/// `redoubt` with these arguments, where PATH has no tools.
+fn without_tools_in_path(command: &Path, arguments: &[&str]) -> std::process::Output {
+    let mut started = Command::new(command);
+    started.args(arguments).env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
+    started.output().unwrap()
+}
+
+#[test]
+fn installed_tools_are_started_by_the_command() {
+    let installed = Installed::new();
+    let command = Path::new(&installed.command);
+    for (words, name) in [(&["bench"][..], "redoubt-bench"), (&["group", "drill"], "redoubt-drill")] {
+        let help = without_tools_in_path(command, &[words, &["--help"]].concat());
+        let shown = String::from_utf8_lossy(&help.stdout);
+        assert!(help.status.success() && shown.contains(&words.join(" ")), "{help:?}");
+        let wrong = without_tools_in_path(command, &[words, &["--no-such-option"]].concat());
+        assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+
+        // A program in the place of the tool prints its arguments and exits with a status of its own.
+        let tool = command.with_file_name("../lib/redoubt").join(name);
+        // Written by a process of its own: this one's children could hold it open for writing, and it could not be run.
+        let source = installed.directory.path().join("tool");
+        let place_program = |text: &str| {
+            std::fs::write(&source, format!("#!/bin/sh\n{text}\n")).unwrap();
+            run_to_end(Command::new("cp").arg(&source).arg(&tool)).unwrap();
+        };
+        place_program("printf '[%s]' \"$@\" \"$REDOUBT_BIN\"; exit 7");
+        let given = ["--", "-h", "a b", "--json"];
+        let passed = without_tools_in_path(command, &[words, &given].concat());
+        let expected = format!("[--][-h][a b][--json][{}]", command.canonicalize().unwrap().display());
+        assert_eq!(String::from_utf8_lossy(&passed.stdout), expected);
+        assert_eq!(passed.status.code(), Some(7));
+        place_program("kill -KILL $$");
+        assert_eq!(without_tools_in_path(command, words).status.signal(), Some(9));
+
+        std::fs::remove_file(&tool).unwrap();
+        let missing = without_tools_in_path(command, &[words, &["--help"]].concat());
+        let said = String::from_utf8_lossy(&missing.stderr);
+        let named = [name, "Debian package redoubt-tools"];
+        assert!(missing.status.code() == Some(1) && named.iter().all(|word| said.contains(word)), "{said}");
+    }
 }
 
 /// A value of a unit file, such as `ExecStart`; the last one counts.

@@ -13,12 +13,14 @@ use std::io::{ErrorKind, Write};
 const FAILED: i32 = 1;
 
 /// A line on standard output, of a command that is there to show it: ends the process if it cannot be written.
+#[macro_export]
 macro_rules! say {
     () => { $crate::output::show(format_args!("\n")) };
     ($($text:tt)*) => { $crate::output::show(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// A line on standard error, if anybody reads it.
+#[macro_export]
 macro_rules! complain {
     ($($text:tt)*) => { $crate::output::complain(format_args!($($text)*)) };
 }
