@@ -1,6 +1,7 @@
 //! A server behind an interface and clients in another network namespace, and what these ask of it.
 
 #![allow(dead_code, reason = "each test uses a part")]
+#![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
 use mysql::prelude::Queryable;
 use mysql::{Conn, LocalInfileHandler, OptsBuilder};
