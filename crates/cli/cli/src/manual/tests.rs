@@ -98,3 +98,11 @@ fn every_shell_completes_every_command() {
         }
     }
 }
+
+#[test]
+fn reference_page_lists_every_exit_code() {
+    let page = include_str!("../../../../../docs/reference/exit-codes.md");
+    let listed = redoubt_test_support::listed::rows(page, "Exit codes");
+    let known: Vec<_> = EXIT_STATUS.iter().map(|(code, meaning)| format!("| {code} | {meaning} |")).collect();
+    assert_eq!(listed, known);
+}

@@ -330,3 +330,6 @@ fn set(arguments: &NetSetArguments) -> Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
