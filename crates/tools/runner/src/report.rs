@@ -165,24 +165,17 @@ pub fn slowest(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// The list of usual durations, as this run found them.
+/// The list of usual durations, as this run found them, with the CPU seconds as comments.
 pub fn durations(outcomes: &[Outcome]) -> String {
-    let mut lines: Vec<(String, String, u64)> = outcomes
-        .iter()
-        .filter(|outcome| outcome.verdict == Verdict::Passed && outcome.wall >= LISTED)
-        .map(|outcome| {
-            (
-                outcome.job.program.name.clone(),
-                outcome.job.test.clone(),
-                outcome.wall.as_secs_f64().round() as u64,
-            )
-        })
-        .collect();
+    let listed = |outcome: &&Outcome| outcome.verdict == Verdict::Passed && outcome.wall >= LISTED;
+    let line = |outcome: &Outcome| {
+        let (seconds, processor) = (outcome.wall.as_secs_f64(), outcome.processor.as_secs_f64());
+        let (program, test) = (&outcome.job.program.name, &outcome.job.test);
+        (format!("{program} {test}"), format!("{seconds:.0} {program} {test} # CPU {processor:.0}\n"))
+    };
+    let mut lines: Vec<(String, String)> = outcomes.iter().filter(listed).map(line).collect();
     lines.sort();
-    lines.iter().fold(String::new(), |mut text, (program, test, seconds)| {
-        let _ = writeln!(text, "{seconds} {program} {test}");
-        text
-    })
+    lines.into_iter().map(|(_, line)| line).collect()
 }
 
 /// Where the whole output is.
@@ -253,7 +246,7 @@ mod tests {
         let text = stages(&outcomes, &[("build".to_owned(), 300)]);
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1..], [vec!["build", "300"], vec!["volume", "20", "3", "3", "0", "7"]]);
-        assert_eq!(durations(&outcomes), "20 a/t *\n");
+        assert_eq!(durations(&outcomes), "20 a/t * # CPU 7\n");
         assert!(slowest(&outcomes).ends_with("20      7      900  a/t\n"));
         assert!(left_behind(&outcomes).contains("a/t left process 12 behind"));
     }
