@@ -146,7 +146,7 @@ impl Causes {
     }
 }
 
-const COMBINATION: &str = "what follows the test is no combination in single quotes";
+const COMBINATION: &str = "no combination in single quotes after the test";
 
 fn quoted(text: &str) -> Option<&str> {
     text.strip_prefix('\'')?.strip_suffix('\'').filter(|inside| !inside.is_empty() && !inside.contains('\''))

@@ -52,8 +52,7 @@ fn counts(out: &mut String, comparison: &Comparison, beside: &str) {
     line(out, "all", &sums);
     let _ = writeln!(
         out,
-        "\nA test that is run with several settings counts once for each. Of those that passed on Redoubt, {} did so \
-         only when run again.",
+        "\nA test that is run with several settings counts once for each. On Redoubt, {} passed only when run again.",
         comparison.again.len()
     );
 }
