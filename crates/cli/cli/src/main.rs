@@ -24,6 +24,8 @@ mod node;
 mod notify;
 mod places;
 mod reader;
+#[cfg(test)]
+mod reference;
 mod run;
 mod show;
 mod signals;
