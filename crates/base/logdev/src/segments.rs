@@ -13,7 +13,7 @@
 //! * Segments are given up from the front, one durable rename at a time, so there is never a gap.
 //! * Segments are preallocated and written once before use: growing a file makes each durable write slower.
 //! * All records of a segment start at multiples of its write unit, which its header names. A device with
-//!   another unit closes the segment that it finds and goes on in the next one.
+//!   another unit closes the segment that it finds and continues in the next one.
 //! * A record says how far the stream was durable when it was written; see `format` for why. A device may have
 //!   records in flight out of order: recovery ends at the first one that is missing.
 //!
@@ -116,7 +116,7 @@ pub(crate) struct Part<H> {
     pub seq: u64,
     /// Which bytes of the appended record.
     pub range: Range<usize>,
-    /// The appended record goes on in the next segment.
+    /// The appended record continues in the next segment.
     pub continues: bool,
     /// Bytes from `at` to where the next record starts: header, payload and padding.
     pub len_in_file: usize,

@@ -111,7 +111,7 @@ enum NameChange {
     Remove(String),
 }
 
-/// What a call that changes something goes on to do.
+/// What a call that changes something does next.
 #[derive(PartialEq, Eq)]
 enum Outcome {
     Done,

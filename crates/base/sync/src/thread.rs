@@ -244,7 +244,7 @@ pub fn sleep(time: Duration) {
     }
 }
 
-/// Lets others go on.
+/// Lets others continue.
 pub fn yield_now() {
     match simulation::may_be_simulated().then(simulation::current).flatten() {
         Some(task) => task.point(),

@@ -26,7 +26,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// A log that goes on after what a snapshot holds.
+    /// A log that continues after what a snapshot holds.
     pub fn after(epoch: Arc<EpochStart>, delivered: Slot) -> Self {
         let frontiers = (0..epoch.owners.len()).map(|owner| epoch.turn(owner, delivered)).collect();
         Self { base: delivered, entries: BTreeMap::new(), epoch, frontiers, delivered }

@@ -22,7 +22,7 @@ pub enum Mistake {
     EpochBeforeChosen,
     /// Slots that were skipped after the last entry count as chosen.
     SkipsAtTheEnd,
-    /// A member that was started again goes on with the slots of its life before.
+    /// A member that was started again continues with the slots of its life before.
     RestartedOwner,
     /// A member accepts something of its epoch after it has promised another one.
     AcceptedAfterPromise,
@@ -30,7 +30,7 @@ pub enum Mistake {
     NewMembersAlone,
     /// What others have chosen is acknowledged, whatever the epoch in which they did.
     ToldIsAcknowledged,
-    /// A candidate that learns of a later ballot from what others have chosen goes on with its own. Found in the code
+    /// A candidate that learns of a later ballot from what others have chosen continues with its own. Found in the code
     /// by this model; see README.md.
     CandidateGoesOn,
     /// A promise is sent before it is durable.
@@ -207,7 +207,7 @@ impl Group {
         choices
     }
 
-    /// What a candidate goes on with: the newest epoch, whether that is chosen, and what is delivered anywhere.
+    /// What a candidate continues with: the newest epoch, whether that is chosen, and what is delivered anywhere.
     /// `None` if not enough have promised. `epochs.rs` `begin_if_promised`, first half.
     fn newest(&self, state: &State, member: usize, promises: &[Promise]) -> Option<(Arc<Start>, bool, Slot)> {
         let log = &state.members[member].store.log;

@@ -139,7 +139,7 @@ impl Gate {
         }
     }
 
-    /// It goes on.
+    /// It continues.
     pub fn open(&self) {
         let mut state = self.state();
         state.shut = state.shut.saturating_sub(1);

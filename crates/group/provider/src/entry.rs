@@ -1,4 +1,4 @@
-//! The functions that the server calls: pointers come in, safe code goes on.
+//! The functions that the server calls: pointers come in, safe code continues.
 //!
 //! Owns the table of functions and the provider behind it, which the server keeps in the table's last word. No panic
 //! leaves this module: one that comes here is logged and ends the server, which otherwise would go on with half a state.

@@ -1,4 +1,4 @@
-//! Connections that are put into a set of epoll while bytes that were read ahead are unread.
+//! Connections that are put into an epoll set while bytes that were read ahead are unread.
 //!
 //! The kernel does not know of these bytes and would not report the connection. So it is asked for room to write as well,
 //! which there nearly always is, and what it then reports becomes what the server has asked for. From the moment a

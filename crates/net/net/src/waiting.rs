@@ -8,7 +8,7 @@
 //! The kernel ends reads after the time it was told of (SO_RCVTIMEO), which for long times is up to an eighth later
 //! than poll would be. So it is told seven eighths, and the rest is waited for with poll. So is what is left when a
 //! signal has ended the read: it may be that the process was only stopped, or looked at by a debugger, and poll alone
-//! goes on after that by itself.
+//! continues after that by itself.
 
 use crate::connection::{Connection, Locked, NONBLOCK, Step, set_receive_timeout};
 use crate::reading::{ENGAGE_CYCLES, can_wait_in_read, count_request, fill, mode};
@@ -24,7 +24,7 @@ const SHORTEST_READ_MS: c_int = 1000;
 /// What the kernel is told for a wait without end: a wait with an end is always interrupted by signals, as poll is.
 const ENDLESS_MS: i64 = 1000 * 86_400 * 365;
 
-/// What the kernel is asked, if it is: the entries with the caller's time-out, or with none at all.
+/// What the kernel is asked, if it is: the entries with the caller's timeout, or with none at all.
 pub trait Ask {
     /// As poll.
     fn wait(&self, list: &mut [pollfd]) -> c_int;

@@ -25,7 +25,7 @@ pub(crate) struct TimeWait {
     pub(crate) answered_at: Micros,
 }
 
-/// All of them last equally long, so the first is the next to be forgotten. One that is begun anew moves to the end: its
+/// All of them last equally long, so the first is the next to be forgotten. One that is begun again moves to the end: its
 /// old place in the queue is of an older generation then.
 #[derive(Debug)]
 pub(crate) struct TimeWaits {
@@ -83,7 +83,7 @@ impl TimeWaits {
                 return None;
             }
             self.queue.pop_front();
-            // It was begun anew: later.
+            // It was begun again: later.
             if let Some(entry) = self.slots.get(index).filter(|entry| entry.until > by && by != Micros::NEVER)
             {
                 self.queue.push_back((index, generation, entry.until));

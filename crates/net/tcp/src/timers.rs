@@ -1,7 +1,7 @@
 //! A hierarchical timer wheel (Varghese, Lauck, SOSP 1987): to set, to move and to fire a timer costs the same for one
 //! and for all.
 //!
-//! Each thing that has timers has one here, the earliest. It is set anew only when that becomes earlier: one that has
+//! Each thing that has timers has one here, the earliest. It is set again only when that becomes earlier: one that has
 //! become later fires for nothing once, and is set again then. So what moves with each segment, as a retransmission's
 //! does, costs nothing here.
 //!

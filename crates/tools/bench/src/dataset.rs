@@ -2,7 +2,7 @@
 //!
 //! Layout of the directory: `data/` the data directory of the stopped server, `node/` a storage node's directory with
 //! the same imported, `disk.img` an ext4 file system with the same; the last two are made when first wanted.
-//! `complete` says what is in them: a directory without it was not finished and is made anew. Nobody writes there
+//! `complete` says what is in them: a directory without it was not finished and is made again. Nobody writes there
 //! afterwards.
 
 use std::path::{Path, PathBuf};

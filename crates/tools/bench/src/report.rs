@@ -54,7 +54,7 @@ pub struct RunReport {
     pub sent_bytes_per_txn: Option<f64>,
     /// Bytes in the other direction.
     pub received_bytes_per_txn: Option<f64>,
-    /// Processor time of server, mounts and storage for each transaction.
+    /// CPU time of server, mounts and storage for each transaction.
     pub cpu_ms_per_txn: f64,
     /// The server's part, with what is preloaded into it.
     pub cpu_server_ms_per_txn: f64,
@@ -62,7 +62,7 @@ pub struct RunReport {
     pub cpu_mount_ms_per_txn: f64,
     /// The storage side's part.
     pub cpu_storage_ms_per_txn: f64,
-    /// Processor time of the clients, which is in none of the above.
+    /// CPU time of the clients, which is in none of the above.
     pub cpu_client_ms_per_txn: f64,
     /// The server's redo.
     pub redo_bytes_per_txn: f64,
@@ -84,7 +84,7 @@ pub struct RunReport {
     pub latency_by_kind: BTreeMap<String, Latency>,
     /// Transactions rolled back because the benchmark wants it (they count as done), over warm-up and window.
     pub rolled_back: u64,
-    /// Transactions tried again after a deadlock or lock wait time-out, over warm-up and window.
+    /// Transactions tried again after a deadlock or lock wait timeout, over warm-up and window.
     pub retries: u64,
     /// Consistency conditions that hold after the run; a run where one does not hold has no result.
     pub consistency: u32,

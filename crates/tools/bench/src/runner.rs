@@ -1,7 +1,7 @@
 //! Everything in turns: for each repetition, pool and limit all backends, one after the other.
 //!
 //! The local server has no link, so it runs once for each pool, not for each limit. Only one system exists at a time:
-//! nothing idle takes memory or processor time from the one measured. A run begins with a fresh copy of the data and
+//! nothing idle takes memory or CPU time from the one measured. A run begins with a fresh copy of the data and
 //! a cold buffer pool.
 
 use std::path::Path;

@@ -208,7 +208,7 @@ fn on_vector(call: Call, fd: c_int, count: c_int) -> Action {
     on_descriptor(call, fd, usize::try_from(count).ok())
 }
 
-/// A datagram that is cut is lost; only a stream goes on.
+/// A datagram that is cut is lost; only a stream continues.
 fn on_stream_descriptor(call: Call, fd: c_int, len: size_t) -> Action {
     let is_stream = crate::next::socket_option(fd, libc::SO_TYPE) == Some(libc::SOCK_STREAM);
     on_descriptor(call, fd, is_stream.then_some(len))

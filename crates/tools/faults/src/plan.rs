@@ -310,7 +310,7 @@ fn is_legal(call: Call, fault: Fault) -> bool {
     match fault {
         Fault::Delay => true,
         Fault::Short => matches!(call, Read | Write | Receive | Send),
-        // An interrupted connect goes on in the background, which is another matter; rename and unlink never are.
+        // An interrupted connect continues in the background, which is another matter; rename and unlink never are.
         Fault::Interrupted => !matches!(call, Rename | Unlink | Connect),
         Fault::InputOutput => !matches!(call, Receive | Send | Connect | Accept),
         Fault::NoSpace => matches!(call, Write | Allocate | Open | Rename),

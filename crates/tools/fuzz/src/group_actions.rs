@@ -1,7 +1,7 @@
 //! Any bytes as what members of a group of servers send each other and put into their order, and as the array that says
 //! which of it conflicts: read or refused, never a panic, and what is read is encoded to the very same bytes.
 //!
-//! Checked besides: a write set has the length that it says it has; and an array goes on in the same way if it is
+//! Checked besides: a write set has the length that it says it has; and an array continues in the same way if it is
 //! encoded and decoded after every step.
 //!
 //! Input: the bytes. An array with many sets is left alone: how many there are is one byte, and allocates.

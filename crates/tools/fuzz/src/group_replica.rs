@@ -2,7 +2,7 @@
 //! file, or from a member that gives it to a new one. It is read or refused, never a panic, and what is read is encoded
 //! to the very same bytes; those of the version before to bytes that are.
 //!
-//! Checked besides: a member that was given the state goes on as the one that gave it, whatever is ordered next.
+//! Checked besides: a member that was given the state continues as the one that gave it, whatever is ordered next.
 //!
 //! Input: how many bytes the actions have (2, little-endian); the actions, each with member, life and length (1 byte
 //! each) before it; the state.

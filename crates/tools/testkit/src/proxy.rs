@@ -10,7 +10,7 @@
 //! | delay | the bytes come later, by up to [`Weather::delay_ms`] |
 //! | stall | nothing moves for up to [`Weather::stall_ms`] |
 //! | cut | both sockets are closed, wherever the stream is |
-//! | half close | this direction ends, the other goes on |
+//! | half close | this direction ends, the other continues |
 //! | corrupt | one bit of the next byte is turned |
 //! | duplicate | up to 64 bytes are sent twice |
 //! | omit | up to 64 bytes are left out |

@@ -15,7 +15,7 @@ use redoubt_workload::sql::query_text;
 /// slow sync.
 pub const MEANWHILE: usize = 300;
 
-/// Sessions and the statements they are in, by their numbers: a session that goes on has another statement.
+/// Sessions and the statements they are in, by their numbers: a session that continues has another statement.
 type Busy = Vec<Vec<String>>;
 
 /// Waits until as many sessions as `count` that fit `condition` (of `information_schema.PROCESSLIST`) are each in a

@@ -2,7 +2,7 @@
 //!
 //! Each client is a thread with a worker that does one transaction after the other. The window opens when the
 //! warm-up's transactions are done and closes after its time or number of transactions; what is measured beside
-//! (bytes, processor time, counters) is read at these two moments while the clients go on, so that no client idles at
+//! (bytes, CPU time, counters) is read at these two moments while the clients continue, so that no client idles at
 //! an edge. A transaction counts if it *ended* in the window. Its latency includes what had to be tried again.
 
 use std::sync::Mutex;

@@ -160,8 +160,8 @@ impl Process {
         self.wait(timeout)
     }
 
-    /// Stops the process (SIGSTOP): it does nothing, and its kernel goes on taking bytes for it, until it is
-    /// killed or goes on ([`Process::resume`]).
+    /// Stops the process (SIGSTOP): it does nothing, and its kernel continues taking bytes for it, until it is
+    /// killed or continues ([`Process::resume`]).
     ///
     /// # Errors
     /// [`Error::Exited`] when it has ended, [`Error::Io`] from the operating system.
@@ -322,7 +322,7 @@ pub fn check_interrupt() -> Result<()> {
     }
 }
 
-/// Processor time of a process (a number, or `self`) and its threads, in milliseconds; the kernel's for it, too.
+/// CPU time of a process (a number, or `self`) and its threads, in milliseconds; the kernel's for it, too.
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Parse`].

@@ -86,7 +86,7 @@ impl Tally {
         self.rolled_back.load(Ordering::Relaxed)
     }
 
-    /// Deadlocks and lock wait time-outs, each tried again.
+    /// Deadlocks and lock wait timeouts, each tried again.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }

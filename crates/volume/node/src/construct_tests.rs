@@ -252,7 +252,7 @@ fn a_stored_image_that_nothing_builds_on_is_not_read() {
     }
 }
 
-/// The damage does not stop apply where redo starts the page anew; comparisons from before that are given up.
+/// The damage does not stop apply where redo starts the page again; comparisons from before that are given up.
 #[test]
 fn apply_goes_on_over_a_damaged_page_that_redo_starts_anew() {
     use crate::apply::apply_tables;

@@ -33,7 +33,7 @@ pub struct NodeOptions {
     /// A table is applied after this time even if it is not full. A longer time
     /// means fewer page writes. Default 60 s.
     pub apply_interval: Duration,
-    /// Changes of the names that a volume's names file has at least before it is made anew. Default 1 MiB.
+    /// Changes of the names that a volume's names file has at least before it is made again. Default 1 MiB.
     pub names_log_len_bytes: u64,
     /// Threads that apply a table. Default: the number of cores.
     pub apply_workers: usize,

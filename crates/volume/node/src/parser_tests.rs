@@ -431,7 +431,7 @@ fn what_an_import_found_to_be_void_does_not_get_into_the_index() {
     let chunks = [&redo[..first_len], &redo[first_len..]].map(|redo| fixture.chunk(&StreamFrame::Redo(redo)));
     let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
     let first = parser.handle(&chunks[0]).unwrap().runs;
-    // Other pages may be built before page 0 starts anew.
+    // Other pages may be built before page 0 starts again.
     let object = fixture.key(5, 0).object();
     assert_eq!(fixture.names.read().object(object).unwrap().flags, Some(0x15));
     let second = parser.handle(&chunks[1]).unwrap().runs;

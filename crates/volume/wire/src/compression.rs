@@ -8,7 +8,7 @@
 //! Invariants:
 //! * What one call of [`Compressor::pack`] appends can be unpacked without anything that comes later: the node must
 //!   be able to read the last bytes that a killed server wrote.
-//! * Both sides begin anew with each connection. Nothing compressed is kept to be sent again.
+//! * Both sides begin again with each connection. Nothing compressed is kept to be sent again.
 //! * [`Decompressor`] holds a window of at most [`WINDOW_LEN_BYTES`], whatever a peer says, and never gives more at a
 //!   time than it is asked for.
 

@@ -111,7 +111,7 @@ const ALGORITHM_ZSTANDARD: u8 = 1;
 const ZSTANDARD_LEVEL: i32 = 1;
 
 thread_local! {
-    // Their tables are larger than most payloads: making them anew would cost more than the compression.
+    // Their tables are larger than most payloads: making them again would cost more than the compression.
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }

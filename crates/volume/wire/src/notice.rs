@@ -1,6 +1,6 @@
 //! Frames of the notices connection, node to shim. Their checksum position counts them from 0.
 //!
-//! They have a connection of their own because of what TCP does when a process is killed: its kernel goes on sending
+//! They have a connection of their own because of what TCP does when a process is killed: its kernel continues sending
 //! what the process has written, unless something arrives for the closed socket (or was there unread). Then it resets
 //! the connection and drops the rest. So nothing may come back on the log connection: a server that is killed right
 //! after it has answered for bytes that it only wrote would take them with it.
@@ -24,7 +24,7 @@ pub enum Notice {
         /// Why, for people.
         reason: String,
     },
-    /// Nothing becomes durable for now (for example the node's disk is full); it goes on by itself.
+    /// Nothing becomes durable for now (for example the node's disk is full); it continues by itself.
     Waiting {
         /// Why, for people. Empty: the wait is over.
         reason: String,

@@ -62,7 +62,7 @@ struct Write {
     /// Where its group starts: nothing of a group is durable before all of it is.
     group_start: u64,
     end_seq: u64,
-    /// The group goes on in the next write.
+    /// The group continues in the next write.
     continues: bool,
     phase: Phase,
 }

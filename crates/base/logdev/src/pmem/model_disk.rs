@@ -106,7 +106,7 @@ impl ModelDisk {
         Self::from_images(images.collect(), names)
     }
 
-    /// The disk as the next process finds it, if this one ends now and the machine goes on: every store is seen,
+    /// The disk as the next process finds it, if this one ends now and the machine continues: every store is seen,
     /// and nothing more is persisted.
     pub fn after_process_end(&self) -> Self {
         let state = self.state.lock();

@@ -143,7 +143,7 @@ impl Model {
         Self { dirs: [dir.clone(), dir], files: Vec::new() }
     }
 
-    /// Compares what a device holds after a crash, and goes on from there.
+    /// Compares what a device holds after a crash, and continues from there.
     fn check_and_take_over(&mut self, device: &Arc<RawDevice>, context: &str) {
         let mut next = Self::new();
         for (dir, (model, next_dir)) in DIRS.iter().zip(self.dirs.iter().zip(&mut next.dirs)) {

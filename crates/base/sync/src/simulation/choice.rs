@@ -1,10 +1,10 @@
-//! Who goes on, and when deadlines come.
+//! Who continues, and when deadlines come.
 
 use fastrand::Rng;
 
 /// One in `1 << shift` points changes the thread.
 const SHIFTS: [u32; 6] = [0, 1, 2, 4, 6, 8];
-/// Points until the habits are chosen anew, at most.
+/// Points until the habits are chosen again, at most.
 const LONGEST_PHASE: u64 = 5_000;
 /// Points that a thread is lazy, at most.
 const LONGEST_LAZINESS: u64 = 3_000;

@@ -121,7 +121,7 @@ impl Scheduler {
         self.change(id, next)
     }
 
-    /// Thread `id` waits; who goes on? `None`: nobody can, and the simulation has failed.
+    /// Thread `id` waits; who continues? `None`: nobody can, and the simulation has failed.
     pub fn block(
         &mut self,
         id: usize,
@@ -257,7 +257,7 @@ impl Scheduler {
         }
     }
 
-    /// Thread `id` has ended; who goes on? `None`: nobody ever will.
+    /// Thread `id` has ended; who continues? `None`: nobody ever will.
     pub fn end(&mut self, id: usize) -> Option<Arc<Task>> {
         self.threads[id].status = Status::Ended;
         self.live.retain(|&other| other != id);

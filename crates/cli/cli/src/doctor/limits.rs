@@ -8,7 +8,7 @@ use std::path::Path;
 
 const NAME: &str = "open_files";
 const CAP_SYS_RESOURCE: u32 = 24;
-/// The server goes on with as few tables in its cache as this.
+/// The server continues with as few tables in its cache as this.
 const LEAST_TABLE_CACHE: u64 = 400;
 /// What a volume keeps open of its pages at most, and for the rest of its files.
 const FILES_PER_VOLUME: u64 = 512 + 64;

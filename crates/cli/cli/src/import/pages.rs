@@ -255,7 +255,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// A copy from the doublewrite area, or zeros if redo starts the page anew.
+    /// A copy from the doublewrite area, or zeros if redo starts the page again.
     fn repair(&self, id: PageId, format: Format, page: &mut [u8]) -> Option<()> {
         let log = &self.pages.source.log;
         // A copy older than the checkpoint is left from an earlier write of the page: redo from the checkpoint on

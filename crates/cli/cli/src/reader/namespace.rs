@@ -1,6 +1,6 @@
 //! A mount namespace of the program's own: only the program and what it starts see the view.
 //!
-//! So the view can lie over the directory of a running server, which goes on seeing its own files, and a tool that
+//! So the view can lie over the directory of a running server, which continues seeing its own files, and a tool that
 //! asks the server for its directory finds the view there. When the last process in the namespace has ended the view
 //! is gone, however it ended. The super-user may make one; others make one in a user namespace, in which they are who
 //! they were. Where neither is allowed (some containers and distributions), the view is mounted for all of the host.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// A checkpoint is made after so many bytes of log.
 const CHECKPOINT_LEN_BYTES: u64 = 128 << 20;
 /// The server has made durable by then what it has committed, however it is set (`innodb_flush_log_at_trx_commit`, and
-/// `innodb_flush_log_at_timeout`, 1 s by default). If not, its next start finds that, and gets a state anew.
+/// `innodb_flush_log_at_timeout`, 1 s by default). If not, its next start finds that, and gets a state again.
 const DURABLE_IN_SERVER: Duration = Duration::from_secs(30);
 
 /// The state of a checkpoint that has not taken the place of the log before it.

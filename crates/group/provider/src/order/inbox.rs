@@ -6,7 +6,7 @@
 //! leaves the rest to the member's own thread, which also comes by every few milliseconds.
 //!
 //! Invariants: inputs are taken in in the order in which they were put here. Whoever puts something here holds no lock
-//! that delivering a transaction, or saying something, would need. Nobody goes on with a member that a thread has left
+//! that delivering a transaction, or saying something, would need. Nobody continues with a member that a thread has left
 //! in the middle of something.
 //!
 //! Lock order: `seat`, `queue`.
@@ -25,7 +25,7 @@ const MAX_ROUNDS: usize = 16;
 #[derive(Default)]
 struct Queue {
     inputs: VecDeque<Input>,
-    /// The member's thread is to go on.
+    /// The member's thread is to continue.
     is_left: bool,
     is_closed: bool,
 }

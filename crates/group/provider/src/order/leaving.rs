@@ -1,7 +1,7 @@
 //! Servers that leave in order, and come back.
 //!
 //! Who has left would still count for the majority, as one that crashed does. It counts no more where that makes the
-//! others need fewer votes: so the last of several servers goes on alone, as does the one that stays when the data of
+//! others need fewer votes: so the last of several servers continues alone, as does the one that stays when the data of
 //! the other one differed. One that leaves waits until the others do not need its vote for that change.
 //!
 //! When it is back it is told what has happened since, and is a member again once it has almost all of that, so that

@@ -199,7 +199,7 @@ impl Order {
         self.member.epoch().membership.is_majority(|id| self.is_heard(id, DEPARTURE))
     }
 
-    /// Says that commits wait for others, once, and that they go on.
+    /// Says that commits wait for others, once, and that they continue.
     pub(super) fn say_alone(&mut self) {
         let membership = self.member.epoch().membership.clone();
         let is_alone = !self.has_company();

@@ -1,6 +1,6 @@
 //! All members as this one sees them, for people: `SHOW STATUS LIKE 'wsrep_group_member_%'`.
 //!
-//! Nothing is decided by it. It is made anew from time to time ([`super::LOOK`]), so it may be so old.
+//! Nothing is decided by it. It is made again from time to time ([`super::LOOK`]), so it may be so old.
 
 use super::Order;
 use crate::replica::Known;

@@ -88,7 +88,7 @@ fn how_a_member_went_is_known() {
     assert_eq!(presence(&replica), [Presence::There, Presence::There, Presence::Gone]);
 }
 
-/// Who was there when another one went on alone may come back, in the same life, too, unless it was removed or replaced.
+/// Who was there when another one continued alone may come back, in the same life, too, unless it was removed or replaced.
 #[test]
 fn one_goes_on_alone_and_the_others_are_away() {
     let mut replica = replica();

@@ -98,7 +98,7 @@ impl Session {
 
     /// Shows every view, in which the server sees which parts of transactions of others are to be given up, and shows it
     /// with this server, also if the others had lost it: otherwise it would wait here for clients of its own that may
-    /// wait for rows of others. (Their transactions are refused when they go on.) For the same reason no view may have
+    /// wait for rows of others. (Their transactions are refused when they continue.) For the same reason no view may have
     /// the members of the one before; a view with one that does not exist comes between.
     fn show_as_member(&self, receiver: Receiver, view: &View) -> Result<(), Refused> {
         let mut view = view.clone();
@@ -212,7 +212,7 @@ impl Session {
         })
     }
 
-    /// The server has applied a write set, in its turn, or says why it could not. Whether it may go on.
+    /// The server has applied a write set, in its turn, or says why it could not. Whether it may continue.
     pub fn leave_applied(&self, seqno: Seqno, transaction: &Transaction, error: &[u8]) -> bool {
         let is_right = self.is_right(seqno, error);
         if is_right {

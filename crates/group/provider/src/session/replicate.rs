@@ -1,7 +1,7 @@
 //! Transactions and DDL of this server.
 //!
 //! A large transaction may be sent in parts (`wsrep_trx_fragment_size`). Each is ordered, and stored by the server in its
-//! turn; then the transaction goes on. If it is given up, that is sent, too, and all servers remove what they have of it.
+//! turn; then the transaction continues. If it is given up, that is sent, too, and all servers remove what they have of it.
 
 use super::{Session, lock};
 use crate::abi::Status;
@@ -32,7 +32,7 @@ pub struct Certified {
 pub enum Released {
     /// The transaction.
     Whole,
-    /// A part: it goes on.
+    /// A part: it continues.
     Part,
     /// A part of one that has to give way, and will be rolled back.
     GivesWay,
@@ -235,7 +235,7 @@ impl Session {
         certified
     }
 
-    /// DDL has ended, with the server's words about its error or without. Whether the server may go on.
+    /// DDL has ended, with the server's words about its error or without. Whether the server may continue.
     pub fn end_isolation(&self, connection_id: u64, error: &[u8]) -> bool {
         let Some(seqno) = lock(&self.isolated).remove(&connection_id) else { return true };
         if !self.is_right(seqno, error) {

@@ -1,5 +1,5 @@
 //! `grastate.dat`, a file that people who know Galera look for: removed from a server that does not run, it has the
-//! server get its state anew.
+//! server get its state again.
 //!
 //! Nothing in it is read, and it is no part of what this member has to remember: that is in the store, which stays as it
 //! is. It is written when the server has its data, and after it a mark that it was: without that mark the directory is of

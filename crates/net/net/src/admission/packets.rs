@@ -4,7 +4,7 @@
 //! Invariant: whatever the bytes, the pieces that are handed out are those that were fed, in their order.
 
 const HEADER_LEN_BYTES: u8 = 4;
-/// Content of a packet that the next one goes on with.
+/// Content of a packet that the next one continues with.
 const FULL_LEN_BYTES: u32 = 0xff_ffff;
 
 /// What comes next in a stream.
@@ -16,7 +16,7 @@ pub enum Piece<'a> {
         number: u8,
         /// Length of its content.
         len_bytes: u32,
-        /// It goes on with its predecessor's content.
+        /// It continues with its predecessor's content.
         continues: bool,
     },
     /// Content of the packet.
@@ -38,7 +38,7 @@ impl Packets {
         self.header_len_bytes == 0 && self.left_bytes == 0
     }
 
-    /// The packet that ended last goes on with the next.
+    /// The packet that ended last continues with the next.
     pub fn goes_on(&self) -> bool {
         self.continues
     }

@@ -28,7 +28,7 @@ const TEXT_LEN_BYTES: u32 = 64 << 10;
 const IN_TRANSACTION: u16 = 0x1;
 const AUTOCOMMIT: u16 = 0x2;
 const MORE_RESULTS: u16 = 0x8;
-/// What a client says that it can: it goes on with TLS.
+/// What a client says that it can: it continues with TLS.
 const CLIENT_TLS: u32 = 0x800;
 /// It may compress, with zlib or with zstd.
 const CLIENT_COMPRESSES: u32 = 0x20 | 1 << 26;
@@ -224,7 +224,7 @@ impl Tracker {
                     }
                     self.number = number;
                     (self.answered, self.resolved) = (true, false);
-                    // What goes on is a row's end and never an answer's.
+                    // What continues is a row's end and never an answer's.
                     (self.answer_len_bytes, self.answer_packet_len_bytes) =
                         (0, if continues { 0 } else { len_bytes });
                 }

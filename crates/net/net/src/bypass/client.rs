@@ -17,7 +17,7 @@ const ACCEPT_MS: c_int = 200;
 /// How long a server that has taken the offer is given to say so.
 const WORD_MS: c_int = 5000;
 
-/// Descriptors that are or were in a set of epoll: the set would lose one that is exchanged.
+/// Descriptors that are or were in an epoll set: the set would lose one that is exchanged.
 static IN_SETS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
 fn in_sets(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
@@ -25,7 +25,7 @@ fn in_sets(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
     Some((IN_SETS.get(index / 64)?, 1 << (index % 64)))
 }
 
-/// A descriptor is put into a set of epoll.
+/// A descriptor is put into an epoll set.
 pub fn put_in_set(fd: c_int) {
     if let Some((word, bit)) = in_sets(fd).filter(|_| is_client()) {
         word.fetch_or(bit, Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl Offer {
 
     fn outcome(&self, fd: c_int, result: c_int, errno: c_int) -> (c_int, c_int) {
         let is_there = result == 0 || errno == libc::EINPROGRESS && wait(fd, libc::POLLOUT, CONNECT_MS);
-        // Whoever goes on with TCP has to have the token.
+        // Whoever continues with TCP has to have the token.
         if !is_there && take_token(&self.token) {
             return (result, errno);
         }
@@ -136,7 +136,7 @@ impl Offer {
         match self.is_taken() {
             false => (result, errno),
             true if self.exchange(fd) => (0, errno),
-            // The server has left TCP: this end must not go on as if nothing had happened.
+            // The server has left TCP: this end must not continue as if nothing had happened.
             true => (-1, libc::ECONNRESET),
         }
     }

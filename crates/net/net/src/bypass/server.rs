@@ -46,7 +46,7 @@ pub fn listening(fd: c_int) {
     }
 }
 
-/// The door of this place, which is opened if there is none. It stays: who listens there anew finds it.
+/// The door of this place, which is opened if there is none. It stays: who listens there again finds it.
 fn door_of(doors: &mut Vec<Door>, place: Place) -> Option<&mut Door> {
     let at = match doors.iter().position(|door| door.place == place) {
         Some(at) => at,
@@ -87,7 +87,7 @@ fn open(place: Place) -> Option<OwnedFd> {
     done.then_some(listener)
 }
 
-/// There are no descriptors left for connections. Whoever waits at a door has three; he is told by its end, and goes on
+/// There are no descriptors left for connections. Whoever waits at a door has three; he is told by its end, and continues
 /// with TCP. `true`: somebody did.
 pub fn give_way() -> bool {
     let mut gave = false;
@@ -150,7 +150,7 @@ impl Offer {
         ask(next::getsockname) == Some(client) && ask(next::getpeername) == Some(own)
     }
 
-    /// Takes the token and says so. `false`: the client has gone on without it.
+    /// Takes the token and says so. `false`: the client has continued without it.
     fn take(&self) -> bool {
         let Some([_, token]) = &self.sent else { return false };
         take_token(token) && {

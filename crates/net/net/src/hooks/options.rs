@@ -41,7 +41,7 @@ pub unsafe fn fcntl_of(connection: &'static Connection, fd: c_int, command: c_in
         libc::F_SETFD => {
             let flags = argument as c_int;
             if flags & libc::FD_CLOEXEC == 0 {
-                // Another program may be meant to go on with it.
+                // Another program may be meant to continue with it.
                 connection.give_up(fd);
             }
             let result = call(argument);

@@ -190,7 +190,7 @@ pub unsafe extern "C" fn select(
     let kernel = |at_once: bool| {
         let mut zero = timeval { tv_sec: 0, tv_usec: 0 };
         let timeout = if at_once { &raw mut zero } else { timeout };
-        // SAFETY: the caller's sets, and a time-out that lives long enough.
+        // SAFETY: the caller's sets, and a timeout that lives long enough.
         unsafe { next::select(count, read, write, except, timeout) }
     };
     // SAFETY: the caller's set.
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn pselect(
     let kernel = |at_once: bool| {
         let zero = timespec { tv_sec: 0, tv_nsec: 0 };
         let timeout = if at_once { &raw const zero } else { timeout };
-        // SAFETY: the caller's sets, and a time-out that lives long enough.
+        // SAFETY: the caller's sets, and a timeout that lives long enough.
         unsafe { next::pselect(count, read, write, except, timeout, mask) }
     };
     // SAFETY: the caller's set.

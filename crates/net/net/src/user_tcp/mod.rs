@@ -5,11 +5,11 @@
 //! * [`stack`]: TCP over one link (by `redoubt-tcp`), and the thread that looks after it.
 //! * [`lane`]: frames of one connection, for the thread that waits for it. [`few`]: short lists.
 //! * [`socket`], [`ahead`], [`calls`]: one connection as the server sees it, and what it does with it.
-//! * [`shadow`], [`waits`], [`sets`]: the server's listeners, and its waits for several descriptors; sets of epoll.
+//! * [`shadow`], [`waits`], [`sets`]: the server's listeners, and its waits for several descriptors; epoll sets.
 //! * [`status`]: what `redoubt net status` shows.
 //!
 //! It begins when the server listens, since what is steered to it is what the server listens at. It fails open: without
-//! capabilities, or when somebody else has the interface, the kernel's TCP goes on and the server's log says why. In a
+//! capabilities, or when somebody else has the interface, the kernel's TCP continues and the server's log says why. In a
 //! forked child there is nothing of it: the descriptors are there, and no calls on them do anything.
 
 pub mod ahead;
@@ -248,7 +248,7 @@ pub fn duplicated(socket: &'static Socket, copy: c_int) {
     // Without a place for it the copy is none of the connection's descriptors, and does not keep it.
     if copy >= 0 && TABLE.make_room(copy) && socket.add_descriptor() {
         TABLE.put(copy, socket);
-        // A set goes on with a copy when the descriptor that was put there is closed.
+        // A set continues with a copy when the descriptor that was put there is closed.
         if socket.set().is_some() {
             socket.stack.with(|inner, now| inner.arm(socket.slot, now));
         }

@@ -1,8 +1,8 @@
-//! A stack: one queue of a network card, the TCP over it, its connections, and the thread that looks after them.
+//! A stack: one queue of a NIC, the TCP over it, its connections, and the thread that looks after them.
 //!
 //! One lock guards it all. The server's threads read and write under it, and send their frames themselves: an answer
 //! needs no other thread. What comes by a lane (see [`super::lane`]) is taken by the thread that waits for its
-//! connection, or for the set of epoll in which it is (see [`super::sets`]); what comes by the link itself (handshakes,
+//! connection, or for the epoll set in which it is (see [`super::sets`]); what comes by the link itself (handshakes,
 //! the first statements, connections that are waited for with others) is taken by the stack's thread, which wakes whoever
 //! waits for it. Rings between the threads would save the lock, and cost a
 //! second copy of all bytes and another thread's wake-up for each answer.
@@ -52,7 +52,7 @@ const CARE: Duration = Duration::from_millis(1);
 /// How often a thread looks for the lock before it sleeps until it is given back, and how long between.
 const YIELDS: usize = 8;
 const SPINS: usize = 64;
-/// So often a thread has the kernel send and goes on, until it leaves the rest to the stack's.
+/// So often a thread has the kernel send and continues, until it leaves the rest to the stack's.
 const ROUNDS: usize = 64;
 /// Connections whose first frames' origin is kept until they are accepted.
 const MOST_OPENING: usize = 4096;

@@ -88,7 +88,7 @@ fn who_waits_for_memory_is_told_when_there_is_some() {
     let (last, first) = (peers.last().unwrap().id.unwrap(), peers.first().unwrap().id.unwrap());
     while engine.changed().is_some() {}
     assert!(engine.state(last).unwrap().writable_bytes < redoubt_tcp::LOW_WATER_LEN_BYTES);
-    // Many who wait and may not go on yet.
+    // Many who wait and may not continue yet.
     let mut crowd = fill(&mut engine, listener, 100);
     for number in 200..220 {
         let peer = Peer::open(number, &mut engine, listener, NOW);

@@ -25,7 +25,7 @@ pub struct Habits {
     pub is_slow: bool,
     /// Segments under way at most.
     pub in_flight: u64,
-    /// It fails when so much has come or gone, and begins anew from the same port, knowing nothing.
+    /// It fails when so much has come or gone, and begins again from the same port, knowing nothing.
     pub fails_at: Option<u64>,
 }
 

@@ -24,7 +24,7 @@ pub struct Trouble {
     pub server_us: u64,
     /// Strangers send something, in so many steps of a thousand.
     pub forged: u32,
-    /// So many clients of a thousand fail and begin anew.
+    /// So many clients of a thousand fail and begin again.
     pub failing: u32,
 }
 

@@ -56,7 +56,7 @@ impl Server {
         self.programs.len()
     }
 
-    /// Accepts, and goes on with all that has changed.
+    /// Accepts, and continues with all that has changed.
     pub fn step(&mut self, engine: &mut Engine, now: Micros) {
         for (listener, port) in self.listeners.clone() {
             while let Some((id, _)) = engine.accept(listener) {

@@ -143,7 +143,7 @@ pub(super) fn start(
 }
 
 /// Makes the node's directory, a copy of one that is kept. What its options say of the layout on disk holds from the
-/// import on; what they put into memory is no part of a copy, so it is imported anew.
+/// import on; what they put into memory is no part of a copy, so it is imported again.
 fn put_data(
     environment: &Environment<'_>,
     options: &mut [String],

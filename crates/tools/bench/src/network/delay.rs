@@ -1,7 +1,7 @@
 //! A link that takes longer: a forwarder in the compute namespace that holds everything back for a time, each way.
 //!
 //! For kernels without netem. It adds no limit: any number of bytes are on their way at once. One thread reads and
-//! stamps, another waits for the stamp and writes, in each direction of each connection. Their processor time counts
+//! stamps, another waits for the stamp and writes, in each direction of each connection. Their CPU time counts
 //! as the clients', not as a backend's.
 
 use redoubt_locks::IgnorePoison;

@@ -160,7 +160,7 @@ pub fn check(conn: &mut Conn, was_killed: bool) -> Result<u64> {
 
 /// Removes the tables, as far as they can be removed.
 pub fn clear(conn: &mut Conn) {
-    // What a failed statement left behind may stand in the way, on a stock server too; the next round goes on with it.
+    // What a failed statement left behind may stand in the way, on a stock server too; the next round continues with it.
     // Purge holds the table for ever if it meets another one's file under its name.
     let _ = execute(conn, "SET SESSION lock_wait_timeout = 5");
     for engine in [Engine::InnoDb, Engine::InnoDbCompressed, Engine::Aria] {

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | G0 | a cycle of ww |
 //! | G1a | a value of an aborted transaction was read by, or built upon by, a committed one |
-//! | G1b | a read saw a list that its writer went on to append to |
+//! | G1b | a read saw a list that its writer appended to later |
 //! | G1c | a cycle of ww and wr, with a wr |
 //! | G-single | a cycle with exactly one rw |
 //! | G2-item | a cycle with at least two rw |

@@ -2,7 +2,7 @@
 //!
 //! Each client draws its transactions from its own random numbers: two to five steps ([`STEPS_MAX`]) over a few
 //! registers, reads and appends. A lost connection before COMMIT means that the transaction is aborted, during COMMIT
-//! that its end is unknown. A client goes on with a new connection; a value is never used twice. When all have ended,
+//! that its end is unknown. A client continues with a new connection; a value is never used twice. When all have ended,
 //! one more transaction for each server reads everything.
 
 use redoubt_locks::IgnorePoison;

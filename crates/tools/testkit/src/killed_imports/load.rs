@@ -127,7 +127,7 @@ impl Load {
     }
 }
 
-/// One statement or small transaction. Only one client defines and empties tables, so that the others go on.
+/// One statement or small transaction. Only one client defines and empties tables, so that the others continue.
 fn step(conn: &mut Conn, random: &mut fastrand::Rng, plan: &Plan, defines: bool) -> Result<()> {
     let rows = plan.rows;
     let table = random.u32(..TABLES);

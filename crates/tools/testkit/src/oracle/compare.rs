@@ -6,10 +6,10 @@
 //!   server's to the last byte. Only where the server stored the page compressed by `PAGE_COMPRESSED` is its image
 //!   taken apart first, and then the bytes that the server fills in at a write are left out (`differing_ranges`).
 //! * *Freed pages*: pages whose last record is FREE_PAGE. Redo gives them no content, the server need not write them,
-//!   and nobody reads them before INIT_PAGE begins them anew.
+//!   and nobody reads them before INIT_PAGE begins them again.
 //! * *Stale undo pages*: pages that TRIM_PAGES cut off an undo tablespace (or the system tablespace) and that redo has
 //!   not
-//!   begun anew. The file of the server keeps bytes of before; for the server, too, they are free.
+//!   begun again. The file of the server keeps bytes of before; for the server, too, they are free.
 //! * *Doublewrite area* of the system tablespace: written outside of redo, at the place that the TRX_SYS page names.
 //! * Tablespaces that were *imported* after the base: none of their pages is in redo. A history has none.
 //!

@@ -1,10 +1,10 @@
 //! The oracle of MySQL: crashes of a server under random statements, recovered by the stock server and by a node.
 //!
-//! MySQL does not say in redo what an index that is built in place holds, nor makes a file anew that redo tells of, so
+//! MySQL does not say in redo what an index that is built in place holds, nor makes a file again that redo tells of, so
 //! redo cannot be applied to a base of long ago, as the oracle of MariaDB does. What the server has on disk at a moment
 //! is taken instead, with pages of any age ([`frozen`]), and held against the stock server's own recovery of it
 //! ([`check`]); [`files`] reads tablespaces. The statements are the generator's, in MySQL's dialect
-//! ([`crate::generator::mysql`]); they go on between two crashes on the same server.
+//! ([`crate::generator::mysql`]); they continue between two crashes on the same server.
 //!
 //! What is the same of a seed are statements and settings, not the moments of the crashes. The data directory of one
 //! that differs is kept.

@@ -31,7 +31,7 @@ use crate::encryption::KeyPlugin;
 /// The longest a recovery may take. There are crashes that this server version never gets through.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What the server says of a record that does not fit its page. It goes on and says where the redo ends all the same.
+/// What the server says of a record that does not fit its page. It continues and says where the redo ends all the same.
 pub(super) const REFUSED_RECORD: &str = "due to corruption on";
 
 /// How a server recovers.
@@ -60,7 +60,7 @@ pub struct Recovered {
     pub took: Duration,
 }
 
-/// What a server says before it ends by itself. After an assertion its log goes on with a page of stack and limits.
+/// What a server says before it ends by itself. After an assertion its log continues with a page of stack and limits.
 fn why_it_gave_up(log: &str) -> String {
     let says_why =
         |line: &&str| ["[ERROR]", "[FATAL]", "ssertion", "got signal"].iter().any(|word| line.contains(word));
@@ -89,7 +89,7 @@ pub enum Tail {
 
 /// A crash: what lies on disk when the server is started again. Files were created, renamed and removed, as the server
 /// does right after each FILE_ record is durable. No page was written since the base but page 0 of each new
-/// tablespace, without which the server finds no tablespace after several renames. It is begun anew by INIT_PAGE in
+/// tablespace, without which the server finds no tablespace after several renames. It is begun again by INIT_PAGE in
 /// the redo, as every page of a new tablespace is, so recovery takes none of its bytes into the result.
 #[derive(Debug)]
 pub struct Crash<'c> {

@@ -28,7 +28,7 @@ pub struct Space {
     pub flags: Option<SpaceFlags>,
     /// Path of its pages in the base.
     base: Option<String>,
-    /// It was trimmed: pages from this one on start anew, and those that redo does not begin hold what the server left
+    /// It was trimmed: pages from this one on start again, and those that redo does not begin hold what the server left
     /// there.
     pub trims_from: Option<PageNo>,
 }

@@ -207,7 +207,7 @@ fn what_is_not_shown_to_be_good_is_open() {
         (pass, "a.b [ pass ] 1\na.c [ fail ]\n", "a.c | limit | x", "run on one of the servers only: a.c"),
         (pass, "", "", "a run has no result at all"),
         ("", "", "", "a run has no result at all"),
-        // It was mended, or misspelt.
+        // It was fixed, or misspelt.
         (pass, pass, "a.b | limit | x", "a cause that nothing needs: a.b"),
         (
             "a.b '1' [ pass ] 1\na.b '2' [ pass ] 1\n",

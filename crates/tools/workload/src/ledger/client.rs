@@ -154,7 +154,7 @@ fn lost(shared: &Shared) -> Option<Conn> {
     None
 }
 
-/// As [`lost`], by a server that may go on refusing for a while.
+/// As [`lost`], by a server that may continue refusing for a while.
 fn refused(shared: &Shared) -> Option<Conn> {
     std::thread::sleep(POLL_INTERVAL);
     lost(shared)

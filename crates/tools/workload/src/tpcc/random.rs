@@ -112,7 +112,7 @@ pub fn decimal(cents: i64) -> String {
     format!("{sign}{}.{:02}", cents.unsigned_abs() / 100, cents.unsigned_abs() % 100)
 }
 
-/// The transactions of a terminal, shuffled anew when used up (clause 5.2.4.2): ten New-Orders, ten Payments and one
+/// The transactions of a terminal, shuffled again when used up (clause 5.2.4.2): ten New-Orders, ten Payments and one
 /// of each other kind.
 #[derive(Debug, Default)]
 pub struct Deck {

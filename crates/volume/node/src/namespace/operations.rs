@@ -157,7 +157,7 @@ impl Namespace {
         self.tables.note_file_operation(lsn);
     }
 
-    /// TRIM_PAGES: the space starts anew. Returns its new object.
+    /// TRIM_PAGES: the space starts again. Returns its new object.
     pub fn trim(&mut self, space: SpaceId) -> (ObjectId, Vec<Effect>) {
         let mut effects = Vec::new();
         let Some(old) = self.tables.object_of_space(space.0) else {

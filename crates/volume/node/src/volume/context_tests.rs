@@ -1,4 +1,4 @@
-//! What a volume waits for, and when it goes on.
+//! What a volume waits for, and when it continues.
 
 use super::*;
 use redoubt_sync::thread;

@@ -6,7 +6,7 @@
 //! it ends.
 //!
 //! The redo log of a live view is followed: from its first question on, a follower has what the server's checkpoint
-//! needs, and the log is pinned at what it was given last. So a reader that goes on asking gets all redo, whatever the
+//! needs, and the log is pinned at what it was given last. So a reader that continues asking gets all redo, whatever the
 //! server's checkpoint does meanwhile.
 //!
 //! Owns the moment that there may be. Lock: a leaf.

@@ -1,4 +1,4 @@
-//! Exports: one moment of the volume, read while the volume goes on.
+//! Exports: one moment of the volume, read while the volume continues.
 
 use super::client::{ControlClient, PATIENCE, PageClient};
 use super::protocol::{Fixture, Stream};
@@ -121,7 +121,7 @@ fn a_server_takes_over_while_an_export_is_under_way() {
     let mut pages = PageClient::connect(address, "v", attachment.generation).unwrap();
     assert_eq!(super::protocol::changed(&mut pages, stream.seq, 3, 5), b"later");
     assert_eq!(fetched(&fixture, "a.frm"), b"new!");
-    // And the export goes on.
+    // And the export continues.
     assert_eq!(exported(&mut export, "a.frm"), b"old");
     assert_eq!(exported(&mut export, "d/t.ibd")[3 * PAGE_BYTES..][200..205], *b"first");
 }

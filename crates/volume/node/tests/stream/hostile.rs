@@ -1,4 +1,4 @@
-//! Control connections with requests that are wrong: refused in words, and the node goes on.
+//! Control connections with requests that are wrong: refused in words, and the node continues.
 
 use super::client::ControlClient;
 use super::protocol::Fixture;

@@ -1,4 +1,4 @@
-//! Fencing, resuming, damaged and misplaced frames: clear errors, nothing lost, the node goes on.
+//! Fencing, resuming, damaged and misplaced frames: clear errors, nothing lost, the node continues.
 
 use super::client::{ControlClient, LogClient, PageClient, connect, frame, hello};
 use super::encoder::MtrWriter;

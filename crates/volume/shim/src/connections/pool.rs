@@ -4,7 +4,7 @@
 //! fails is sent again on another one: all page requests can be repeated.
 //!
 //! Invariant: a request either returns the node's answer or `EIO`; it never waits longer than the configured
-//! time-out for a node that is gone, and not at all once the stream is dead.
+//! timeout for a node that is gone, and not at all once the stream is dead.
 
 use crate::base::counters::Counters;
 use crate::base::message;
@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 
 const CONNECTIONS_MAX: usize = 64;
 /// After this time without a byte of the answer a request is sent again on another connection: its own, or the
-/// answer's, length may have been changed on the way, and then both sides wait. At most; a short time-out shortens it.
+/// answer's, length may have been changed on the way, and then both sides wait. At most; a short timeout shortens it.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(30);
-/// Attempts that fit into the time-out, at least.
+/// Attempts that fit into the timeout, at least.
 const ATTEMPTS_MIN: u32 = 4;
 const BACK_OFF_MIN: Duration = Duration::from_millis(20);
 const BACK_OFF_MAX: Duration = Duration::from_secs(1);

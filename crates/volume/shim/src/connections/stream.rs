@@ -9,10 +9,10 @@
 //! Invariants:
 //! * Frames reach the node in the order of their positions, each exactly once as far as the node keeps them.
 //! * [`Stream::wait_durable`] returns `Ok` only when the node said that everything before the position is durable.
-//! * Nothing is ever read from the log connection but its end: so when this process is killed, its kernel goes on
+//! * Nothing is ever read from the log connection but its end: so when this process is killed, its kernel continues
 //!   sending what was written ([`redoubt_wire::notice`]).
 //! * [`Stream::die`] of a server that was connected ends its process, and no call returns because of it: MariaDB takes
-//!   an error of its binary log for a reason to go on without one, and answers commits that are then in no log.
+//!   an error of its binary log for a reason to continue without one, and answers commits that are then in no log.
 //!   Before the first connection every call fails at once instead of waiting, and nothing is sent.
 //! * A thread that waits for its bytes sleeps in a slot of its own and is woken once, when they are durable or the
 //!   stream dies. `wake` is only for the connection's state, which few threads wait for.

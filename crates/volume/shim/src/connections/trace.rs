@@ -93,7 +93,7 @@ impl Trace {
         }
     }
 
-    /// A thread that needs everything before `seq` to be durable goes on; `has_waited`: it had to wait for that.
+    /// A thread that needs everything before `seq` to be durable continues; `has_waited`: it had to wait for that.
     pub fn awake(&self, seq: Seq, has_waited: bool) {
         let Some(now) = self.now() else { return };
         let mut state = self.lock();

@@ -38,7 +38,7 @@ const NEWEST_INDEX_ID: usize = 54;
 #[derive(Debug, Default)]
 struct SpacePages {
     changed: FxHashMap<u32, Lsn>,
-    /// Pages that began anew and were not written since (MySQL).
+    /// Pages that began again and were not written since (MySQL).
     new: FxHashMap<u32, NewPage>,
     /// Free pages by page number divided by [`WORD_PAGES`]. No word is empty.
     free: FxHashMap<u32, FreeWord>,

@@ -1,4 +1,4 @@
-//! What a server has asked about the members of one set of epoll, and which of them it is to be told of: what the kernel
+//! What a server has asked about the members of one epoll set, and which of them it is to be told of: what the kernel
 //! does for its own descriptors, for those of which it does not know when they are ready.
 //!
 //! As in the kernel: whoever is ready when it is put in or changed is told of; with EPOLLET it is told of again when

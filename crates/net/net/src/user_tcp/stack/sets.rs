@@ -1,4 +1,4 @@
-//! Connections that are in a set of epoll: their frames come by the set's lane, but while a thread waits for one alone
+//! Connections that are in an epoll set: their frames come by the set's lane, but while a thread waits for one alone
 //! they come by a lane of its own.
 
 use super::lanes::User;

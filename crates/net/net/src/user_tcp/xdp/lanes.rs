@@ -30,7 +30,7 @@ impl LaneRings {
     }
 }
 
-/// A new socket of AF_XDP.
+/// A new AF_XDP socket.
 pub fn socket() -> Result<OwnedFd, XdpError> {
     // SAFETY: no pointers; a new descriptor is ours.
     unsafe {

@@ -1,4 +1,4 @@
-//! The memory that a socket of AF_XDP shares with the kernel: the frames, and the four rings of descriptors.
+//! The memory that an AF_XDP socket shares with the kernel: the frames, and the four rings of descriptors.
 //!
 //! Invariants: of each ring one side is the kernel's and one is the owner's of the value here, who has it for himself
 //! (`&mut`); a [`Watch`] only looks. What the kernel writes is checked before it is used as a place in the frames.
@@ -181,7 +181,7 @@ impl<Entry: Copy> Ring<Entry> {
         unsafe { self.mapping.address.as_ptr().add(self.entries).cast::<Entry>().add(index) }
     }
 
-    /// The kernel wants to be called to go on.
+    /// The kernel wants to be called to continue.
     pub fn needs_wakeup(&self) -> bool {
         self.word(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }

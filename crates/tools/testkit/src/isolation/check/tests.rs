@@ -59,7 +59,7 @@ fn aborted_read() {
 
 #[test]
 fn intermediate_read() {
-    // The reader sees 1, and the writer had gone on to 2; it comes before and after the writer as well.
+    // The reader sees 1, and the writer had advanced to 2; it comes before and after the writer as well.
     let classes = classes(&committed(&["a1:1 a1:2", "r1:1", "r1:1,2"]));
     assert_eq!(classes, [Anomaly::G1b, Anomaly::GSingle]);
 }

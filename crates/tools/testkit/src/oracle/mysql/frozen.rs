@@ -1,6 +1,6 @@
 //! What a server that runs has on disk at one moment, and the same with its log cut earlier.
 //!
-//! The server is stopped (SIGSTOP), its data directory is copied, and it goes on: the copy is what kill -9 would have
+//! The server is stopped (SIGSTOP), its data directory is copied, and it continues: the copy is what kill -9 would have
 //! left. If no file was made, renamed or removed since, and no page in a file is as of later, the log may also end
 //! earlier: the server wrote no page after its redo, so a crash before the last writes would have left just that.
 
@@ -70,7 +70,7 @@ fn is_stopped(process_id: u32) -> Result<bool> {
     Ok(true)
 }
 
-/// The server was making one of its own undo tablespaces anew: the file is gone, and not there again yet.
+/// The server was making one of its own undo tablespaces again: the file is gone, and not there again yet.
 pub fn has_no_undo(datadir: &Path) -> bool {
     (1..=2).any(|number| {
         let file = datadir.join(format!("undo_{number:03}"));

@@ -6,7 +6,7 @@ use redoubt_workload::launcher::{Verify, find_redoubt};
 
 use super::{NODE_ARGS, PATIENCE, Setup, in_background};
 
-/// The server must not be given an error to go on with: its rollbacks leave out what they cannot read, and their redo
+/// The server must not be given an error to continue with: its rollbacks leave out what they cannot read, and their redo
 /// would become durable, for the log is well.
 #[test]
 fn a_server_whose_pages_do_not_come_ends() {

@@ -1,4 +1,4 @@
-//! A key gets new versions while a server works: its threads encrypt everything again, and the node goes on holding
+//! A key gets new versions while a server works: its threads encrypt everything again, and the node continues holding
 //! pages in clear.
 
 use redoubt_testkit::command::{Outcome, PATIENCE};

@@ -1,4 +1,4 @@
-//! A server that another has taken the volume over from, and that takes no notice of it: it goes on sending on the
+//! A server that another has taken the volume over from, and that takes no notice of it: it continues sending on the
 //! connection it has, comes back with new ones, and asks for pages. Nothing of that may be let through.
 
 use super::{Server, ask};

@@ -83,7 +83,7 @@ impl World {
         for (_, server) in &self.servers {
             if self.rng.u8(..4) != 0 {
                 server.orders.is_stubborn.store(true, Ordering::Release);
-                // One that goes on writing is waited for; that takes long.
+                // One that continues writing is waited for; that takes long.
                 server.orders.stop_writing.store(self.rng.u8(..16) != 0, Ordering::Release);
             }
         }

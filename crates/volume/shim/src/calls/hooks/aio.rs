@@ -1,6 +1,6 @@
 //! Native asynchronous I/O: refused, so that the server uses calls that can be followed.
 //!
-//! The server tries io_uring, then libaio, then goes on without; both libraries enter the kernel directly, so
+//! The server tries io_uring, then libaio, then continues without; both libraries enter the kernel directly, so
 //! they can only be stopped where they are set up. These functions return the negative error number.
 
 use crate::base::message;

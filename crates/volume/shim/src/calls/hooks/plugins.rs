@@ -6,7 +6,7 @@
 //! itself goes by what a plugin declares.
 //!
 //! MySQL gets no keyring at all, be it a plugin or a component. With one, `ALTER TABLESPACE ... ENCRYPTION='Y'` notes in
-//! the dictionary that it is to be done before any page tells of it, and the server goes on with it at every start.
+//! the dictionary that it is to be done before any page tells of it, and the server continues with it at every start.
 //!
 //! With the clone plugin the server reads what it has just written to its redo log, to give it to others.
 

@@ -90,7 +90,7 @@ impl Kept {
 }
 
 impl Copy {
-    /// What is written at this offset comes after what there is, or is a part of it anew.
+    /// What is written at this offset comes after what there is, or is a part of it again.
     fn adjoins(&self, offset_bytes: u64) -> bool {
         (self.range_bytes.start..=self.range_bytes.end).contains(&offset_bytes)
     }

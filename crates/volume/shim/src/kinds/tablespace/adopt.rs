@@ -11,7 +11,7 @@
 //! Then all of it is durable at the node, and the local file becomes a stub.
 //!
 //! The last rule keeps images and redo in order, whoever opens the file for what. Redo is about a page that the buffer
-//! pool has. It reads pages one by one, so such a page was read alone; or it made the page anew for a segment, after
+//! pool has. It reads pages one by one, so such a page was read alone; or it made the page again for a segment, after
 //! reading the index's root and the page with the segment's inode. Three pages are excepted, because an import reads
 //! them alone too, before it writes: page 0, the root of the clustered index ([`ROOT_PAGE_NO`]), and the last page, if
 //! its last request has no other. They need only be there themselves. The exceptions never cover both pages that a new
