@@ -103,15 +103,16 @@ pub fn not_passed(outcomes: &[Outcome]) -> String {
     };
     list(Verdict::Failed, "Failed", true);
     list(Verdict::Killed, "Killed by the guard against a hang", true);
-    list(Verdict::Interrupted, "Interrupted", true);
+    list(Verdict::Interrupted, "Ended with the run, by an interrupt or at its limit", true);
     list(Verdict::NotRun, "Not run", false);
     text
 }
 
-/// Processes that tests which passed have left behind.
+/// Processes that tests have left behind which ended by themselves.
 pub fn left_behind(outcomes: &[Outcome]) -> String {
     let mut text = String::new();
-    for outcome in outcomes.iter().filter(|outcome| outcome.verdict != Verdict::Killed) {
+    let ended = |outcome: &&Outcome| matches!(outcome.verdict, Verdict::Passed | Verdict::Failed);
+    for outcome in outcomes.iter().filter(ended) {
         for (id, command) in &outcome.left {
             let name = outcome.job.name();
             let _ = writeln!(text, "note: {name} left process {id} behind, which was killed: {command}");
@@ -237,7 +238,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
-        assert!(text.contains("Not run: 1\n  a/t\n") && !text.contains("Interrupted"), "{text}");
+        assert!(text.contains("Not run: 1\n  a/t\n") && !text.contains("Ended with"), "{text}");
     }
 
     #[test]

@@ -173,7 +173,11 @@ fn interrupt_kills_everything_and_names_what_did_not_run() {
     assert_eq!(output.status.code(), Some(128 + 15), "{:?}\n{text}", output.status.signal());
     require(
         &text,
-        &["Interrupted: 1\n  package/t hangs\n", "Not run: 1\n  package/t later\n", "0 passed, 2 failed"],
+        &[
+            "Ended with the run, by an interrupt or at its limit: 1\n  package/t hangs\n",
+            "Not run: 1\n  package/t later\n",
+            "0 passed, 2 failed",
+        ],
     );
     assert!(is_gone(child));
 }
@@ -183,7 +187,13 @@ fn limit_of_the_run_names_what_did_not_run() {
     let lab = Lab::new("volume package/t *", &[("hangs", "sleep 1000"), ("later", "true")]);
     let (output, text) = lab.run(&["--stage", "volume", "--at-once", "1", "--limit", "2"]);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    require(&text, &["Interrupted: 1\n  package/t hangs\n", "Not run: 1\n  package/t later\n"]);
+    require(
+        &text,
+        &[
+            "Ended with the run, by an interrupt or at its limit: 1\n  package/t hangs\n",
+            "Not run: 1\n  package/t later\n",
+        ],
+    );
 }
 
 #[test]
