@@ -56,8 +56,7 @@ fn packed(name: &str) -> PathBuf {
 fn unpack(archive: &Path, to: &Path) {
     let packed = std::fs::File::open(archive).unwrap();
     let mut tar = tempfile::NamedTempFile::new().unwrap();
-    let mut content = ruzstd::decoding::StreamingDecoder::new(packed).unwrap();
-    std::io::copy(&mut content, &mut tar).unwrap();
+    zstd::stream::copy_decode(packed, &mut tar).unwrap();
     let status = Command::new("tar").arg("-xf").arg(tar.path()).arg("-C").arg(to).status().unwrap();
     assert!(status.success(), "tar cannot unpack {}", archive.display());
 }
