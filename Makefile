@@ -166,11 +166,11 @@ batteries:
 	cargo test --release -p redoubt-redo --test mysql_real_log -- --ignored
 	cargo test --release -p redoubt-page --test replay_mysql -- --ignored --test-threads 1
 
-# Fresh worlds of the node's simulation, on all cores: see docs/dev/simulation.md. And the bugs planted in `consensus`,
-# and more seeds of what clients of `tcp` meet on a bad link.
+# Fresh worlds of the node's simulation, on all cores: see docs/dev/simulation.md. And all planted bugs, and more seeds
+# of what clients of `tcp` meet on a bad link.
 simulate:
 	REDOUBT_SIMULATION_SECONDS=$(SIMULATION_SECONDS) cargo test --release -p redoubt-node --test simulation soak -- --ignored --nocapture
-	cargo test --release -p redoubt-consensus --test simulation every_planted -- --ignored --nocapture
+	scripts/planted --all
 	REDOUBT_TCP_SEEDS=1..5000 cargo test --release -p redoubt-tcp --test simulation -- --nocapture
 
 # Ledger rounds under faults and kills, and isolation histories beside the stock server: a line per round, then JSON.

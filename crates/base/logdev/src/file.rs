@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use redoubt_storage::{StorageDir, StorageFile};
 use redoubt_sync::Mutex;
+use redoubt_sync::planted::{Bug, is_planted};
 
 use crate::error::LogDeviceError;
 use crate::format::{RECORD_ALIGN, RECORD_HEADER_LEN};
@@ -108,7 +109,7 @@ impl FileLogDevice {
         for segment in dirty {
             add(&self.log.counters().syncs, 1);
             let synced = segment.file.sync_data();
-            if synced.is_err() && redoubt_sync::is_planted("failed sync ignored") {
+            if synced.is_err() && is_planted(Bug::FailedSyncIgnored) {
                 continue;
             }
             synced

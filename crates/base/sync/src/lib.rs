@@ -17,6 +17,7 @@
 mod condvar;
 pub mod futex;
 mod mutex;
+pub mod planted;
 pub mod primitives;
 mod rwlock;
 pub mod simulation;
@@ -26,4 +27,4 @@ pub mod time;
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use mutex::{Mutex, MutexGuard};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use simulation::{is_planted, point};
+pub use simulation::point;

@@ -16,7 +16,7 @@
 //! * **Failures**: a panic in any thread, an `Err` of the step hook, [`fail`], a deadlock, too many steps. The first
 //!   one ends the simulation and is returned with the seed; the same seed and the same program fail again in the same
 //!   way.
-//! * **Planted bugs**: [`is_planted`] is false outside of a simulation; a simulation may turn on one by name.
+//! * **Planted bugs**: a simulation may turn on one of [`crate::planted`], in builds that have them.
 //!
 //! What is not simulated, and therefore must not decide anything in code that is to be repeatable: hash maps with
 //! random keys, addresses, the real clock.
@@ -43,8 +43,9 @@ pub struct Options {
     pub seed: u64,
     /// A simulation that takes more steps has failed: somebody runs in circles.
     pub max_steps: u64,
-    /// A bug to be turned on, see [`is_planted`].
-    pub planted: Option<&'static str>,
+    /// Planted bug that is turned on.
+    #[cfg(feature = "planted-bugs")]
+    pub planted: Option<crate::planted::Bug>,
     /// Keep what [`note`] says, for a failure.
     pub keep_notes: bool,
 }
@@ -52,7 +53,13 @@ pub struct Options {
 impl Options {
     /// Usual options.
     pub fn new(seed: u64) -> Self {
-        Self { seed, max_steps: 3_000_000, planted: None, keep_notes: false }
+        Self {
+            seed,
+            max_steps: 3_000_000,
+            #[cfg(feature = "planted-bugs")]
+            planted: None,
+            keep_notes: false,
+        }
     }
 }
 
@@ -165,11 +172,10 @@ pub fn point() {
     }
 }
 
-/// Is the bug of that name turned on? Never outside of a simulation. Each name stands in one place of the program and
-/// makes it break one invariant, so that tests can see that a simulation notices.
-#[inline]
-pub fn is_planted(name: &str) -> bool {
-    may_be_simulated() && running().is_some_and(|task| task.shared.planted == Some(name))
+/// The planted bug of the simulation that the running thread belongs to.
+#[cfg(feature = "planted-bugs")]
+pub(crate) fn planted() -> Option<crate::planted::Bug> {
+    if may_be_simulated() { running()?.shared.planted } else { None }
 }
 
 type Hook = Box<dyn FnMut() -> Result<(), String> + Send>;
@@ -177,7 +183,8 @@ type Hook = Box<dyn FnMut() -> Result<(), String> + Send>;
 pub(crate) struct Shared {
     state: Mutex<Scheduler>,
     hook: Mutex<Option<Hook>>,
-    planted: Option<&'static str>,
+    #[cfg(feature = "planted-bugs")]
+    planted: Option<crate::planted::Bug>,
     keep_notes: bool,
     /// What virtual time 0 is for those who ask for an instant.
     base: Instant,
@@ -452,6 +459,7 @@ pub fn run<T: Send + 'static>(
     let shared = Arc::new(Shared {
         state: Mutex::new(Scheduler::new(options)),
         hook: Mutex::new(None),
+        #[cfg(feature = "planted-bugs")]
         planted: options.planted,
         keep_notes: options.keep_notes,
         base,

@@ -331,13 +331,15 @@ fn running_in_circles_is_a_failure() {
 }
 
 #[test]
-fn a_planted_bug_is_on_only_where_it_is_asked_for() {
-    assert!(!redoubt_sync::is_planted("a bug"));
-    let asked = || (redoubt_sync::is_planted("a bug"), redoubt_sync::is_planted("another"));
-    let with = Options { planted: Some("a bug"), ..Options::new(1) };
+#[cfg(feature = "planted-bugs")]
+fn planted_bug_is_on_only_in_its_simulation() {
+    use redoubt_sync::planted::{Bug, is_planted};
+    assert!(!is_planted(Bug::ReadTooOld));
+    let asked = || (is_planted(Bug::ReadTooOld), is_planted(Bug::ReadsNotFenced));
+    let with = Options { planted: Some(Bug::ReadTooOld), ..Options::new(1) };
     assert_eq!(simulation::run(&with, asked).unwrap().0, (true, false));
     assert_eq!(simulation::run(&Options::new(1), asked).unwrap().0, (false, false));
-    assert!(!redoubt_sync::is_planted("a bug"));
+    assert!(!is_planted(Bug::ReadTooOld));
 }
 
 #[test]

@@ -29,7 +29,11 @@ pub mod member;
 pub mod message;
 pub mod origins;
 pub mod places;
+mod planted;
 pub mod record;
 pub mod types;
 
 pub use member::{Effect, Member, MembershipError, RecoverError, Recovery, Replayed, Settings};
+#[cfg(feature = "planted-bugs")]
+#[doc(hidden)]
+pub use planted::{Bug, MARKER};

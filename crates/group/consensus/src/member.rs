@@ -22,6 +22,7 @@ use crate::health::{Health, Timing};
 use crate::log::Log;
 use crate::message::{Message, Opinion, Progress, Turns};
 use crate::origins::Origins;
+use crate::planted::Bug;
 use crate::record::{Record, RecordCount};
 use crate::types::{
     Ballot, Entry, EpochStart, Incarnation, MemberId, Membership, Owner, Proposal, ProposalId, Slot, Time,
@@ -44,9 +45,10 @@ pub struct Settings {
     pub chunk: u64,
     /// No more entries than these bytes, in such a message, and at least one.
     pub chunk_len_bytes: usize,
-    /// A bug of this name is turned on, so that tests see that a simulation notices. `None` outside of it.
+    /// Planted bug that is turned on.
+    #[cfg(feature = "planted-bugs")]
     #[doc(hidden)]
-    pub planted: Option<&'static str>,
+    pub planted: Option<Bug>,
 }
 
 impl Default for Settings {
@@ -56,6 +58,7 @@ impl Default for Settings {
             window: 4096,
             chunk: 1024,
             chunk_len_bytes: 256 << 10,
+            #[cfg(feature = "planted-bugs")]
             planted: None,
         }
     }
@@ -384,15 +387,23 @@ impl Member {
 
     /// Does `awaited` once all that was appended so far is durable.
     fn await_durable(&mut self, awaited: Awaited) {
-        let is_early = self.is_planted("answered before durable");
+        let is_early = self.is_planted(Bug::AnsweredBeforeDurable);
         let count = if is_early { RecordCount(0) } else { self.appended };
         self.awaited.push_back((count, awaited));
         self.release();
     }
 
-    /// See [`Settings::planted`].
-    fn is_planted(&self, bug: &str) -> bool {
-        self.settings.planted == Some(bug)
+    /// Whether the bug is turned on.
+    #[cfg(feature = "planted-bugs")]
+    fn is_planted(&self, bug: Bug) -> bool {
+        self.settings.planted == Some(bug) && !std::hint::black_box(crate::planted::MARKER).is_empty()
+    }
+
+    /// Whether the bug is turned on: never, as this build has no planted bugs.
+    #[cfg(not(feature = "planted-bugs"))]
+    #[inline(always)]
+    const fn is_planted(&self, _bug: Bug) -> bool {
+        false
     }
 
     fn release(&mut self) {
@@ -432,10 +443,10 @@ impl Member {
     fn place(&self) -> Option<usize> {
         let epoch = self.log.epoch();
         let is_promised_another =
-            self.promised != epoch.ballot && !self.is_planted("owner goes on after a promise");
+            self.promised != epoch.ballot && !self.is_planted(Bug::OwnerContinuesAfterPromise);
         let place = epoch.place(self.myself()).filter(|_| !is_promised_another);
         let by_name = || epoch.owners.iter().position(|owner| owner.member == self.id);
-        if self.is_planted("restarted owner goes on") { by_name() } else { place }
+        if self.is_planted(Bug::RestartedOwnerContinues) { by_name() } else { place }
     }
 
     fn peer(&mut self, member: MemberId) -> &mut Peer {

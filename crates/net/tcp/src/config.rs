@@ -1,5 +1,6 @@
 //! Settings of an engine.
 
+use crate::planted::Bug;
 use crate::time::Micros;
 
 /// Room in bytes from which on a connection is called writable. Whoever had to wait for memory is told when there is as
@@ -54,9 +55,10 @@ pub struct Config {
     /// Answers to segments that do not fit their connection (RFC 5961, 7), a second at most, all together; and as many
     /// resets for those that belong to none.
     pub max_challenges_per_second: u32,
-    /// A bug of this name is turned on, so that tests see that they notice. `None` outside of them.
+    /// Planted bug that is turned on.
+    #[cfg(feature = "planted-bugs")]
     #[doc(hidden)]
-    pub planted: Option<&'static str>,
+    pub planted: Option<Bug>,
 }
 
 /// Settings that contradict each other.
@@ -102,6 +104,7 @@ impl Config {
             time_wait: Micros::from_secs(60),
             orphan_timeout: Micros::from_secs(60),
             max_challenges_per_second: 1000,
+            #[cfg(feature = "planted-bugs")]
             planted: None,
         }
     }
@@ -127,10 +130,17 @@ impl Config {
         wrong.map_or(Ok(()), |(name, value, min, max)| Err(ConfigError::Range { name, value, min, max }))
     }
 
-    /// See [`Config::planted`].
-    #[inline]
-    pub(crate) fn is_planted(&self, bug: &str) -> bool {
-        self.planted.is_some_and(|planted| planted == bug)
+    /// Whether the bug is turned on.
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn is_planted(&self, bug: Bug) -> bool {
+        self.planted == Some(bug) && !std::hint::black_box(crate::planted::MARKER).is_empty()
+    }
+
+    /// Whether the bug is turned on: never, as this build has no planted bugs.
+    #[cfg(not(feature = "planted-bugs"))]
+    #[inline(always)]
+    pub(crate) const fn is_planted(&self, _bug: Bug) -> bool {
+        false
     }
 
     /// The shift of windows that are told to peers: the least that can say the largest.

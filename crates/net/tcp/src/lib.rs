@@ -45,6 +45,7 @@ mod error;
 pub(crate) mod half_open;
 pub(crate) mod hash;
 pub(crate) mod listener;
+mod planted;
 pub(crate) mod replies;
 pub mod segment;
 mod sequence;
@@ -58,6 +59,9 @@ pub use connection::{Keepalive, State};
 pub use counters::{Counters, Dropped, Refused};
 pub use engine::{ConnectionId, ConnectionState, Engine, Heard, ListenerId, Memory, Transmit, Verdict};
 pub use error::{CallError, ConnectionError, ListenError};
+#[cfg(feature = "planted-bugs")]
+#[doc(hidden)]
+pub use planted::{Bug, MARKER};
 pub use segment::{Checksum, Refusal};
 pub use sequence::Seq;
 pub use time::Micros;

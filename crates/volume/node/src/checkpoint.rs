@@ -23,7 +23,8 @@ use crate::namespace::{FileEntry, LogFileEntry, NameChange, Namespace, ObjectEnt
 use names_file::{NamesEnd, NamesFile};
 use redoubt_redo::Lsn;
 use redoubt_storage::format_version::unknown_version;
-use redoubt_sync::{is_planted, thread};
+use redoubt_sync::planted::{Bug, is_planted};
+use redoubt_sync::thread;
 use redoubt_wire::Seq;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -171,7 +172,7 @@ impl CheckpointFiles {
                 let number = self.next_number;
                 self.next_number += 1;
                 let renewed = NamesFile::create(&self.directory, number, &all())?;
-                if is_planted("names removed before the checkpoint") {
+                if is_planted(Bug::NamesRemovedEarly) {
                     remove_names_but(&self.directory, Some(number));
                     thread::sleep(Duration::from_millis(50));
                 }

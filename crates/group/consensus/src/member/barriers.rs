@@ -6,6 +6,7 @@
 
 use super::{Effect, Member};
 use crate::message::Message;
+use crate::planted::Bug;
 use crate::types::{Ballot, MemberId, Slot, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,6 +56,7 @@ impl Member {
     pub(super) fn on_barrier_answer(&mut self, from: MemberId, nonce: u64, epoch: Ballot, to: Slot) {
         let is_settled = self.is_settled();
         let mine = self.log.epoch();
+        let has_no_majority = self.is_planted(Bug::BarrierWithoutMajority);
         let Some(barrier) = self.barriers.0.get_mut(&nonce).filter(|barrier| !barrier.is_known) else {
             return;
         };
@@ -67,7 +69,7 @@ impl Member {
             // Asked again when this member is there, too.
             return;
         }
-        if self.settings.planted == Some("barrier without a majority") {
+        if has_no_majority {
             barrier.answers.extend(mine.voters().iter());
         }
         barrier.answers.insert(from);

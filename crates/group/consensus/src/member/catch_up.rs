@@ -8,6 +8,7 @@
 
 use super::{Awaited, Effect, Member};
 use crate::message::{Entries, Message};
+use crate::planted::Bug;
 use crate::record::Record;
 use crate::types::{Ballot, MemberId, Slot, Time};
 use std::collections::VecDeque;
@@ -41,7 +42,7 @@ impl Member {
         self.catching_up.is_reading = false;
         let entries = entries.unwrap_or_default();
         let end = entries.last().map(|(slot, _)| slot.next());
-        let is_more_told = self.is_planted("more told than was read");
+        let is_more_told = self.is_planted(Bug::MoreReportedThanRead);
         let end = if is_more_told { end.map(|_| self.log.base()) } else { end };
         if let Some(end) = end {
             let as_of = self.as_of();
@@ -172,7 +173,7 @@ impl Member {
         self.told_as_of = self.told_as_of.max(as_of);
         self.newest = self.newest.max(as_of);
         let is_of_epoch =
-            as_of <= self.log.epoch().ballot || self.is_planted("acknowledged what others have chosen");
+            as_of <= self.log.epoch().ballot || self.is_planted(Bug::ChosenByOthersAcknowledged);
         if !is_of_epoch && as_of > self.promised {
             self.promised = as_of;
             // Who has promised a later epoch must not begin an earlier one: those that promised that did not promise this.

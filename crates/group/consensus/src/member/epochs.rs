@@ -15,6 +15,7 @@
 use super::{Awaited, Member};
 use crate::log::Log;
 use crate::message::{Entries, Message, Turns};
+use crate::planted::Bug;
 use crate::record::Record;
 use crate::types::{
     Ballot, Entry, EpochStart, Incarnation, MemberId, Membership, Owner, Proposal, ProposalId, Slot, Time,
@@ -167,7 +168,7 @@ impl Member {
             self.candidacy = None;
             self.needed_since = None;
             self.handed_on.clear();
-            if !self.is_planted("promise forgotten") {
+            if !self.is_planted(Bug::PromiseForgotten) {
                 self.append(Record::Promised(ballot));
             }
         }
@@ -194,7 +195,7 @@ impl Member {
         }
         let mine = Arc::clone(self.log.epoch());
         let mut entries = Entries::new();
-        let is_of_mine = epoch == mine.ballot || self.is_planted("question of another epoch");
+        let is_of_mine = epoch == mine.ballot || self.is_planted(Bug::QuestionOfOtherEpoch);
         if is_of_mine && frontiers.len() == mine.owners.len() {
             for (owner, from) in frontiers.into_iter().enumerate() {
                 entries.extend(self.log.turns_of(owner, from, usize::MAX).entries);
@@ -250,7 +251,7 @@ impl Member {
         let epochs = promises.values().map(|promise| &promise.epoch).chain([mine]);
         let newest = epochs.filter(|epoch| !was_never(epoch)).max_by_key(|epoch| epoch.ballot);
         let Some(mut newest) = newest.cloned() else { return false };
-        if self.is_planted("epochs of others left out") {
+        if self.is_planted(Bug::EpochsOfOthersIgnored) {
             newest = Arc::clone(mine);
         }
         if was_never(mine) || newest.slot < self.log.delivered() && newest.ballot > mine.ballot {
@@ -259,7 +260,7 @@ impl Member {
         }
         let has_promised = |member| member == self.id || promises.contains_key(&member);
         let is_chosen = settled == newest.ballot;
-        let has_promised = |member| has_promised(member) || self.is_planted("no majority asked");
+        let has_promised = |member| has_promised(member) || self.is_planted(Bug::NoMajorityAsked);
         if !newest.membership.is_majority(has_promised)
             || !(is_chosen || newest.previous.is_majority(has_promised))
         {

@@ -12,6 +12,7 @@
 
 use super::{Awaited, Effect, Member, Peer};
 use crate::message::{Message, Progress, Turns};
+use crate::planted::Bug;
 use crate::record::Record;
 use crate::types::{Entry, MemberId, Owner, Proposal, Slot};
 use std::sync::Arc;
@@ -44,7 +45,7 @@ impl Member {
         }
         if let Some(turns) = &progress.turns
             && let Some(owner) = epoch.place(Owner { member: from, incarnation: progress.incarnation })
-            && (self.promised == epoch.ballot || self.is_planted("accepted after a promise"))
+            && (self.promised == epoch.ballot || self.is_planted(Bug::AcceptedAfterPromise))
         {
             self.accept(owner, turns);
         }
@@ -114,7 +115,7 @@ impl Member {
         let begun = epoch.previous.is_majority(has_begun) && epoch.membership.is_majority(has_begun);
         let begun = begun
             || self.is_settled()
-            || (self.is_planted("new members alone") && epoch.membership.is_majority(has_begun));
+            || (self.is_planted(Bug::NewMembersAlone) && epoch.membership.is_majority(has_begun));
         let to = self.log.chosen_to(begun, |owner, slot| {
             epoch.membership.is_majority(|member| match member == self.id {
                 true => self.acked[owner] > slot,
@@ -122,7 +123,7 @@ impl Member {
             })
         });
         let known = self.log.frontiers().iter().copied().min().unwrap_or(to);
-        let is_all_chosen = to == self.log.end() && self.is_planted("skips at the end delivered");
+        let is_all_chosen = to == self.log.end() && self.is_planted(Bug::TrailingSkipsDelivered);
         let to = if is_all_chosen { to.max(known) } else { to };
         let is_more = to > self.log.delivered();
         if is_more {
@@ -143,7 +144,7 @@ impl Member {
                 Entry::Proposal(proposal) => {
                     let is_in_turn = self.origins.take(proposal.id);
                     self.expected.take(proposal.id);
-                    if is_in_turn || self.is_planted("delivered twice") {
+                    if is_in_turn || self.is_planted(Bug::DeliveredTwice) {
                         if self.own.front().is_some_and(|own| own.id == proposal.id) {
                             self.own.pop_front();
                         }

@@ -183,7 +183,9 @@ pub struct World {
     /// Parts that were read from logs.
     reads: usize,
     seed: u64,
-    planted: Option<&'static str>,
+    settings: Settings,
+    /// A mistake of the caller: every read of the log returns its first record.
+    pub reads_first_record: bool,
     random: Rng,
     now: u64,
     next: u64,
@@ -210,7 +212,7 @@ impl World {
         seed: u64,
         members: std::ops::RangeInclusive<u64>,
         trouble: Trouble,
-        planted: Option<&'static str>,
+        settings: Settings,
     ) -> Self {
         let mut random = Rng::with_seed(seed);
         let count = random.u64(members);
@@ -221,7 +223,8 @@ impl World {
         let mut world = Self {
             reads: 0,
             seed,
-            planted,
+            settings,
+            reads_first_record: false,
             random,
             now: 0,
             next: 0,
@@ -309,11 +312,10 @@ impl World {
         node.is_paused = false;
         node.held.clear();
         node.barriers.clear();
-        let mut settings = Settings { window: self.window, chunk: self.chunk, ..Settings::default() };
+        let mut settings = Settings { window: self.window, chunk: self.chunk, ..self.settings };
         settings.timing.lag = self.window;
         settings.timing.longest_join_us = 1_000_000;
         settings.timing.lacking_us = 100_000;
-        settings.planted = self.planted;
         let member = Member::start(id, node.disk.clone(), settings, now);
         let mut member = member.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         node.delivered = member.delivered();
@@ -556,7 +558,7 @@ impl World {
                 self.push(self.now + 2000, Event::Tick { member: id, life });
             }
             Event::Read { member: id, life, to, from } => {
-                let (count, is_first) = (self.chunk * 16, self.planted == Some("first record read"));
+                let (count, is_first) = (self.chunk * 16, self.reads_first_record);
                 let node = self.nodes.get_mut(&id).unwrap();
                 if node.life == life && node.is_paused {
                     return self.push(self.now + 1000, Event::Read { member: id, life, to, from });

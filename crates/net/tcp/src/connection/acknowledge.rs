@@ -4,6 +4,7 @@
 use super::Context;
 use super::scoreboard::Delivered;
 use super::sender::{Finish, Recovery, Sender};
+use crate::planted::Bug;
 use crate::segment::Header;
 use crate::sequence::Seq;
 
@@ -31,7 +32,7 @@ impl Sender {
         echoed_us: Option<u64>,
     ) -> bool {
         let (now, ack) = (context.now, header.ack);
-        let is_ignored = self.window == 0 && context.config.is_planted("window update lost");
+        let is_ignored = self.window == 0 && context.config.is_planted(Bug::WindowUpdateLost);
         let is_update = !is_ignored && self.update_window(header);
         if ack.is_before(self.first) {
             return false;
@@ -84,7 +85,7 @@ impl Sender {
     fn advance_to(&mut self, context: &mut Context<'_>, ack: Seq) {
         let advance = ack.since(self.first);
         self.buffer.advance(context.pool, advance);
-        let is_early = context.config.is_planted("end taken for acknowledged");
+        let is_early = context.config.is_planted(Bug::FinAcknowledgedEarly);
         if self.finish == Finish::Sent && (ack == self.next || is_early) {
             self.finish = Finish::Acknowledged;
         }
@@ -116,7 +117,7 @@ impl Sender {
             self.board.duplicate_reported(self.next, self.first);
         }
         for (start, end) in blocks.iter().skip(usize::from(reports_duplicate)) {
-            let end = match context.config.is_planted("block taken a segment too far") {
+            let end = match context.config.is_planted(Bug::BlockOneSegmentTooLong) {
                 true => end.plus(self.mss).earlier(self.next),
                 false => *end,
             };

@@ -2,6 +2,7 @@
 
 use super::{Connection, Context, clock};
 use crate::error::ConnectionError;
+use crate::planted::Bug;
 use crate::segment::{Flags, Segment};
 use crate::time::Micros;
 
@@ -33,7 +34,7 @@ impl Connection {
         if flags.has(Flags::SYN) {
             // Whatever its number (RFC 5961, 4.2); of another connection, so it need not have this one's timestamps.
             context.counters.dropped.syn += 1;
-            let is_silent = context.config.is_planted("SYN within a connection not answered");
+            let is_silent = context.config.is_planted(Bug::SynNotChallenged);
             return if !is_silent && self.may_answer(now) { Answer::Challenge } else { Answer::None };
         }
         let timestamps = header.options.timestamps.filter(|_| self.receiver.has_timestamps);
@@ -42,7 +43,7 @@ impl Connection {
                 context.counters.dropped.old_timestamp += 1;
                 return Answer::None;
             };
-            let is_taken = context.config.is_planted("old timestamps taken");
+            let is_taken = context.config.is_planted(Bug::OldTimestampsAccepted);
             if !is_taken && self.receiver.is_old(now, timestamps) {
                 context.counters.dropped.old_timestamp += 1;
                 return self.answer_out_of_place(now, segment);
@@ -59,7 +60,7 @@ impl Connection {
             return self.answer_out_of_place(now, segment);
         }
         if is_reset {
-            if header.seq == self.receiver.next || context.config.is_planted("reset anywhere in the window") {
+            if header.seq == self.receiver.next || context.config.is_planted(Bug::ResetAnywhereInWindow) {
                 return Answer::WasReset;
             }
             context.counters.dropped.reset += 1;
@@ -69,7 +70,7 @@ impl Connection {
             context.counters.dropped.no_acknowledgement += 1;
             return Answer::None;
         }
-        let is_beyond = match context.config.is_planted("compared without going around") {
+        let is_beyond = match context.config.is_planted(Bug::ComparedWithoutWrapping) {
             true => header.ack.0 > self.sender.next.0,
             false => header.ack.is_after(self.sender.next),
         };

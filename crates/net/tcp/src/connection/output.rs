@@ -4,6 +4,7 @@ use super::receiver::Acknowledge;
 use super::sender::Outgoing;
 use super::{Connection, Context, clock};
 use crate::config::Config;
+use crate::planted::Bug;
 use crate::segment::{self, Flags, Header, Options, Timestamps};
 use crate::sequence::Seq;
 use crate::time::Micros;
@@ -49,7 +50,7 @@ impl Connection {
         }
         if data_len == 0 {
             self.receiver.blocks(&mut header.options);
-            if context.config.is_planted("block told too early") {
+            if context.config.is_planted(Bug::BlockReportedEarly) {
                 let told = header.options.sack;
                 header.options.sack = segment::SackBlocks::default();
                 for (start, end) in told.as_slice() {
@@ -62,10 +63,12 @@ impl Connection {
             return None;
         }
         header.window = self.receiver.acknowledged();
-        if context.config.is_planted("window taken back") {
+        if context.config.is_planted(Bug::WindowShrunk) {
             header.window /= 2;
         }
-        if matches!(outgoing, Some(Outgoing::Again(_))) && context.config.is_planted("wrong bytes again") {
+        if matches!(outgoing, Some(Outgoing::Again(_)))
+            && context.config.is_planted(Bug::WrongBytesRetransmitted)
+        {
             offset = 0;
         }
         let buffer = &self.sender.buffer;

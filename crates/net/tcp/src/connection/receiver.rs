@@ -6,6 +6,7 @@
 
 use super::Context;
 use crate::buffers::ReceiveBuffer;
+use crate::planted::Bug;
 use crate::segment::{Options, Timestamps};
 use crate::sequence::Seq;
 use crate::time::Micros;
@@ -123,7 +124,7 @@ impl Receiver {
             self.acknowledge_now();
         }
         if self.fin.is_some_and(|fin| !fin.is_after(self.next)) {
-            self.next = self.next.plus(if context.config.is_planted("end counted twice") { 2 } else { 1 });
+            self.next = self.next.plus(if context.config.is_planted(Bug::FinCountedTwice) { 2 } else { 1 });
             self.edge = self.edge.later(self.next);
             self.has_ended = true;
             arrived.has_ended = true;
@@ -139,7 +140,7 @@ impl Receiver {
         let before = if seq.is_before(self.next) { self.next.since(seq) as usize } else { 0 };
         let beyond = if end.is_after(known_end) { end.since(known_end) as usize } else { 0 };
         let kept = payload.len().saturating_sub(beyond);
-        let wanted = match context.config.is_planted("overlap taken from its beginning") {
+        let wanted = match context.config.is_planted(Bug::OverlapCopiedFromStart) {
             true => 0..kept.saturating_sub(before),
             false => before..kept,
         };
@@ -174,7 +175,7 @@ impl Receiver {
             self.acknowledge_now();
         } else if self.acknowledge == Acknowledge::No {
             self.acknowledge = Acknowledge::Later;
-            let is_forgotten = context.config.is_planted("delayed acknowledgement never sent");
+            let is_forgotten = context.config.is_planted(Bug::DelayedAckNeverSent);
             self.acknowledge_at = if is_forgotten {
                 Micros::NEVER
             } else {

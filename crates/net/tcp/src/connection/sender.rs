@@ -9,6 +9,7 @@ use super::round_trip::RoundTrip;
 use super::scoreboard::{Scoreboard, Sent};
 use crate::buffers::SendBuffer;
 use crate::config::Config;
+use crate::planted::Bug;
 use crate::sequence::Seq;
 use crate::time::Micros;
 
@@ -222,7 +223,7 @@ impl Sender {
     pub(super) fn arm(&mut self, now: Micros, config: &Config) {
         if self.board.is_empty() {
             let is_held = self.unsent() > 0 && self.outgoing().is_none();
-            let is_held = is_held && !config.is_planted("closed window not asked about");
+            let is_held = is_held && !config.is_planted(Bug::ClosedWindowNotProbed);
             if !is_held {
                 self.timer_at = Micros::NEVER;
             } else if self.timer != Timer::Persist || self.timer_at == Micros::NEVER {
@@ -314,7 +315,7 @@ impl Sender {
         (self.duplicates, self.duplicate_bytes) = (0, 0);
         (self.probe, self.probe_end) = (Probe::None, None);
         self.reordered_at = Micros::NEVER;
-        if !context.config.is_planted("timeout not doubled") {
+        if !context.config.is_planted(Bug::TimeoutNotDoubled) {
             self.round_trip.backoff = self.round_trip.backoff.saturating_add(1);
         }
         self.timed_from = context.now;

@@ -3,6 +3,7 @@
 use super::{ConnectionId, Engine, Heard, Verdict};
 use crate::connection::{Answer, clock};
 use crate::demux::{Key, Target};
+use crate::planted::Bug;
 use crate::segment::{Checksum, Flags, Header, Options, Segment, Timestamps};
 use crate::sequence::Seq;
 use crate::time::Micros;
@@ -11,7 +12,7 @@ use crate::time_wait::TimeWait;
 impl Engine {
     /// Takes an IP packet, without a link's header.
     pub fn receive(&mut self, now: Micros, packet: &[u8], checksum: Checksum) -> Verdict {
-        let is_blind = self.config.is_planted("checksum not verified");
+        let is_blind = self.config.is_planted(Bug::ChecksumNotVerified);
         let checksum = if is_blind { Checksum::Trust } else { checksum };
         let segment = match Segment::parse(packet, checksum) {
             Ok(segment) => segment,
@@ -132,7 +133,7 @@ impl Engine {
         }
         if flags.has(Flags::SYN)
             && !flags.has(Flags::ACK)
-            && (is_newer(&entry, header) || self.config.is_planted("old SYN begins anew"))
+            && (is_newer(&entry, header) || self.config.is_planted(Bug::OldSynReopens))
             && let Some(listener) = self.listener_for(entry.key.local)
         {
             self.remove_time_wait(index);

@@ -5,6 +5,7 @@ use crate::config::LOW_WATER_LEN_BYTES;
 use crate::connection::{Connection, State};
 use crate::demux::Target;
 use crate::error::ConnectionError;
+use crate::planted::Bug;
 use crate::segment::Segment;
 use crate::time::Micros;
 use crate::time_wait::TimeWait;
@@ -87,7 +88,7 @@ impl Engine {
     }
 
     fn forget(&mut self, now: Micros, index: u32) {
-        if !self.config.is_planted("memory of a connection kept") {
+        if !self.config.is_planted(Bug::MemoryLeaked) {
             self.with(now, index, Connection::release_in);
         }
         let Some(connection) = self.connections.remove(index) else { return };

@@ -12,9 +12,10 @@ pub const SYN: Flags = Flags::SYN;
 pub const FIN: Flags = Flags::ACK.with(Flags::FIN);
 pub const RST: Flags = Flags::RST;
 
+#[cfg(feature = "planted-bugs")]
 thread_local! {
-    /// A bug that engines of this thread have ([`Config::planted`]).
-    pub static PLANTED: std::cell::Cell<Option<&'static str>> = const { std::cell::Cell::new(None) };
+    /// The planted bug of this thread's engines.
+    pub static PLANTED: std::cell::Cell<Option<redoubt_tcp::Bug>> = const { std::cell::Cell::new(None) };
 }
 
 /// Timers fire at their time or a tick of a millisecond later.
@@ -42,7 +43,10 @@ pub struct Exact {
 impl Exact {
     pub fn new(change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new([3; 16]);
-        config.planted = PLANTED.get();
+        #[cfg(feature = "planted-bugs")]
+        {
+            config.planted = PLANTED.get();
+        }
         change(&mut config);
         let mut engine = Engine::new(config).unwrap();
         let remote: SocketAddr = "10.0.0.1:3306".parse().unwrap();

@@ -87,6 +87,16 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
     }
     assert!(!found.iter().any(|file| file.starts_with("etc/") || file.starts_with("var/")), "{found:#?}");
 
+    for program in [
+        "usr/bin/redoubt",
+        "usr/lib/redoubt/libredoubt.so",
+        "usr/lib/redoubt/libredoubt_group.so",
+        "usr/lib/redoubt/libredoubt_net.so",
+    ] {
+        let has_planted_bugs = redoubt_test_support::planted::is_compiled_into(&root.join(program)).unwrap();
+        assert!(!has_planted_bugs, "{program} was built with the feature planted-bugs");
+    }
+
     // The command finds the library where it was installed.
     let command = root.join("usr/bin/redoubt");
     let outcome = Outcome::of(&command, ["doctor", "--json", "--", "/no/such/mariadbd"], PATIENCE).unwrap();

@@ -26,7 +26,7 @@ use crate::home::Folder;
 use crate::namespace::{NameChange, Namespace};
 use redoubt_storage::StorageFile;
 use redoubt_storage::format_version::unknown_version;
-use redoubt_sync::is_planted;
+use redoubt_sync::planted::{Bug, is_planted};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -216,7 +216,7 @@ impl NamesFile {
 }
 
 fn sync(file: &dyn StorageFile) -> std::io::Result<()> {
-    if is_planted("names not durable before the checkpoint") {
+    if is_planted(Bug::NamesNotDurable) {
         return Ok(());
     }
     file.sync_data()

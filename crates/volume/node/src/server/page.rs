@@ -4,6 +4,7 @@ use super::io::{FrameReader, FrameWriter};
 use crate::counters::add;
 use crate::error::NodeError;
 use crate::volume::Volume;
+use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_transport::Connection;
 use redoubt_wire::frame::{COMPRESSED, compress};
 use redoubt_wire::hello::{Compression, Hello};
@@ -34,7 +35,7 @@ pub fn serve(volume: &Volume, hello: &Hello, stream: &dyn Connection) -> Result<
         // The image that completes the report of a difference comes after the volume has stopped for it.
         let allowed = match request {
             PageRequest::MismatchImage { .. } => volume.check_fence(hello),
-            _ if redoubt_sync::is_planted("reads not fenced") => Ok(()),
+            _ if is_planted(Bug::ReadsNotFenced) => Ok(()),
             _ => volume.check_generation(hello),
         };
         let reply = match allowed {

@@ -27,7 +27,8 @@ use crate::namespace::Namespace;
 use crate::page_store::Description;
 use crate::plain::PlainStore;
 use redoubt_pagestore::{ObjectId, PageStore, PageStoreError, PageWrite};
-use redoubt_sync::{Mutex, is_planted, time};
+use redoubt_sync::planted::{Bug, is_planted};
+use redoubt_sync::{Mutex, time};
 use redoubt_wire::Seq;
 use std::sync::Arc;
 use std::time::Duration;
@@ -228,7 +229,7 @@ impl Applying {
         let head_end =
             index.head().filter(|table| table.state() == TableState::Closed).and_then(|table| table.end());
         let Some(TableEnd { point: head_end, .. }) = head_end else { return Ok(None) };
-        let is_durable = is_planted("applied before durable")
+        let is_durable = is_planted(Bug::AppliedBeforeDurable)
             || sources.receiving.durable().wait_for(head_end.seq, None) == WaitEnd::Reached;
         if !is_durable || sources.plain.wait_executed(head_end.seq, None) != WaitEnd::Reached {
             return Err(self.context.stopped_error());
@@ -261,7 +262,7 @@ impl Applying {
             // Stopped meanwhile, perhaps by a page that differs: its records stay in the log.
             return Ok(());
         }
-        if !is_planted("checkpoint before plain files") {
+        if !is_planted(Bug::CheckpointBeforePlainFiles) {
             sources.plain.sync()?;
         }
         self.context.with_retry(Waiter::Pages, || Ok(self.store.seal()?))?;

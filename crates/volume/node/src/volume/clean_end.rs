@@ -27,7 +27,7 @@ use crate::namespace::Namespace;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::mariadb::log_file::{CheckpointBlock, CleanEnd, LogGeometry, LogHeader};
 use redoubt_redo::{Family, Lsn};
-use redoubt_sync::is_planted;
+use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_wire::stream::StreamFrame;
 
 /// Why the log is left as it ends.
@@ -69,12 +69,12 @@ pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<(CleanEnd
     if CleanEnd::is_reached(&newest, end) {
         return Err(LeftAsIs::IsClean);
     }
-    if let Some(path) = unfinished_file_operation(names).filter(|_| !is_planted("log ended too early")) {
+    if let Some(path) = unfinished_file_operation(names).filter(|_| !is_planted(Bug::LogEndedTooEarly)) {
         return Err(LeftAsIs::FileOperation(path.to_owned()));
     }
     let last_operation = Lsn(log_file.last_file_operation_lsn);
     let oldest = [first, second].into_iter().flatten().map(|block| block.checkpoint_lsn).min();
-    if oldest.is_none_or(|oldest| last_operation >= oldest) && !is_planted("log ended too early") {
+    if oldest.is_none_or(|oldest| last_operation >= oldest) && !is_planted(Bug::LogEndedTooEarly) {
         return Err(LeftAsIs::RecentFileOperation(last_operation));
     }
     let slot = u8::from(Some(newest) == first && Some(newest) != second);

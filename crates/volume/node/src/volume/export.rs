@@ -24,7 +24,8 @@ use crate::snapshot::Snapshot;
 use redoubt_page::Format;
 use redoubt_pagestore::{ObjectId, PageStoreError};
 use redoubt_redo::PageId;
-use redoubt_sync::{Mutex, is_planted};
+use redoubt_sync::Mutex;
+use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_wire::Seq;
 use redoubt_wire::control::Attachment;
 use redoubt_wire::page::FileId;
@@ -88,7 +89,7 @@ impl Exports {
     /// These pages are about to be written.
     pub fn before_pages(&self, pages: StoredPages<'_>, batch: &[(PageKey, Vec<u8>)]) {
         let Some(snapshot) = self.current().filter(|snapshot| !snapshot.has_failed()) else { return };
-        let Some(names) = snapshot.names().filter(|_| !is_planted("held state moves")) else { return };
+        let Some(names) = snapshot.names().filter(|_| !is_planted(Bug::SnapshotMoves)) else { return };
         for (key, _) in batch {
             if names.object(key.object()).is_none() || !snapshot.pages.is_needed(*key) {
                 continue;
@@ -103,7 +104,7 @@ impl Exports {
     pub fn before_change(&self, seq: Seq, change: &Change, store: &PlainStore) {
         let snapshot =
             self.current().filter(|snapshot| seq >= snapshot.point().seq && !snapshot.has_failed());
-        if let Some(snapshot) = snapshot.filter(|_| !is_planted("held state moves"))
+        if let Some(snapshot) = snapshot.filter(|_| !is_planted(Bug::SnapshotMoves))
             && let Err(error) = snapshot.plain.before(change, store)
         {
             snapshot.fail(&error);

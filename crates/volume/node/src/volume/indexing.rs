@@ -21,7 +21,8 @@ use crate::plain::PlainStore;
 use redoubt_page::Format;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::{Family, Lsn, PageId};
-use redoubt_sync::{Mutex, RwLock, is_planted, thread, time};
+use redoubt_sync::planted::{Bug, is_planted};
+use redoubt_sync::{Mutex, RwLock, thread, time};
 use redoubt_wire::Seq;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -132,7 +133,7 @@ impl Indexing {
             return Ok(true);
         }
         let outcome = match self.handle(parser, chunk) {
-            Err(_) if is_planted("unknown input skipped") => return Ok(false),
+            Err(_) if is_planted(Bug::UnknownInputSkipped) => return Ok(false),
             handled => handled?,
         };
         for key in &outcome.unknown_flags {
@@ -160,7 +161,7 @@ impl Indexing {
 
     /// [`Parser::handle`], and what dies with the frame is among the dying when it is gone from the names.
     fn handle(&self, parser: &mut Parser<'_>, chunk: &Arc<Chunk>) -> Result<Outcome, NodeError> {
-        let mut dying = (!is_planted("end of a tablespace noted late")).then(|| self.dying.lock());
+        let mut dying = (!is_planted(Bug::TablespaceEndNotedLate)).then(|| self.dying.lock());
         let outcome = parser.handle(chunk)?;
         if dying.is_none() {
             thread::sleep(Duration::from_millis(50));

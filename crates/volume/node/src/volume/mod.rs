@@ -86,8 +86,9 @@ use indexing::{Described, Indexing, close_table_at};
 use receiving::Receiving;
 use redoubt_pagestore::PageStore;
 use redoubt_redo::Lsn;
+use redoubt_sync::Mutex;
+use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_sync::thread::JoinHandle;
-use redoubt_sync::{Mutex, is_planted};
 use redoubt_transport::Packing;
 use redoubt_wire::Seq;
 use session::Session;
@@ -249,7 +250,7 @@ impl Volume {
     fn run_plain(&self) -> Result<(), NodeError> {
         while let Some((seq, change)) = self.plain.next() {
             // The change is durable when D is past its first byte: frames become durable whole.
-            let is_durable = is_planted("plain change before durable")
+            let is_durable = is_planted(Bug::PlainChangeBeforeDurable)
                 || self.receiving.durable().wait_for(Seq(seq.0 + 1), None) == WaitEnd::Reached;
             if !is_durable {
                 return Ok(());
@@ -329,7 +330,7 @@ impl Volume {
     /// Newest LSN that pages may be built to: durable, and indexed to the end of each mini-transaction.
     fn build_limit(&self) -> Lsn {
         let parsed = self.indexing.parsed().get().lsn;
-        if is_planted("read above durable") {
+        if is_planted(Bug::ReadAboveDurable) {
             return parsed;
         }
         self.receiving.durable().get().lsn.min(parsed)

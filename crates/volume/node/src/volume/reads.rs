@@ -17,6 +17,7 @@ use crate::trace::{BuildTimes, Laps, Read};
 use redoubt_page::Format;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_sync::time;
 use redoubt_wire::Seq;
 use redoubt_wire::page::{FileId, PageReply, PageRequest};
@@ -114,12 +115,12 @@ impl Volume {
     }
 
     pub(super) fn wait_parsed(&self, need: Seq) -> Result<(), NodeError> {
-        let is_reached = redoubt_sync::is_planted("read too old");
+        let is_reached = is_planted(Bug::ReadTooOld);
         if is_reached { Ok(()) } else { self.wait_for(self.indexing.parsed(), need, "parsed") }
     }
 
     fn wait_durable(&self, need: Seq) -> Result<(), NodeError> {
-        let is_reached = redoubt_sync::is_planted("read older than let go of");
+        let is_reached = is_planted(Bug::ReadOlderThanReleased);
         if is_reached { Ok(()) } else { self.wait_for(self.receiving.durable(), need, "durable") }
     }
 

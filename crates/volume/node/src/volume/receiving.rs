@@ -22,7 +22,8 @@ use crate::log_device;
 use crate::mark::{Mark, Point};
 use redoubt_logdev::LogDevice;
 use redoubt_redo::Lsn;
-use redoubt_sync::{Mutex, MutexGuard, is_planted, time};
+use redoubt_sync::planted::{Bug, is_planted};
+use redoubt_sync::{Mutex, MutexGuard, time};
 use redoubt_wire::control::LogDeviceStatus;
 use redoubt_wire::notice::Notice;
 use redoubt_wire::stream::{FIRST_UNLOGGED_KIND, StreamFrame, decode};
@@ -133,7 +134,7 @@ impl Receiving {
     }
 
     fn is_current(&self, connection: u64) -> bool {
-        self.current.load(Ordering::Acquire) == connection || is_planted("any connection may append")
+        self.current.load(Ordering::Acquire) == connection || is_planted(Bug::AnyConnectionAppends)
     }
 
     fn push(&self, connection: u64, mut chunk: Chunk) -> Result<Received, NodeError> {
@@ -212,7 +213,7 @@ impl Receiving {
             if self.device.is_pipelined() && self.device.durable_end() < end.seq {
                 self.written_ends.push(end, since);
             } else {
-                if !is_planted("answered before durable") {
+                if !is_planted(Bug::AnsweredBeforeDurable) {
                     self.device.wait_durable(end.seq)?;
                 }
                 self.became_durable(end, since);

@@ -13,7 +13,8 @@ use super::identity::Identity;
 use super::notices::NoticeWriter;
 use crate::error::NodeError;
 use redoubt_redo::Lsn;
-use redoubt_sync::{Condvar, Mutex, MutexGuard, is_planted, time};
+use redoubt_sync::planted::{Bug, is_planted};
+use redoubt_sync::{Condvar, Mutex, MutexGuard, time};
 use redoubt_transport::Connection;
 use redoubt_wire::hello::{Compression, Hello, Status, Welcome};
 use redoubt_wire::{Seq, ServerVersion};
@@ -106,7 +107,7 @@ impl Session {
     pub fn check_fence(&self, hello: &Hello) -> Result<(), Welcome> {
         let (identity, name) = (self.identity.lock(), &self.context.name);
         if hello.generation == identity.generation
-            || (hello.generation < identity.generation && is_planted("old generation let in"))
+            || (hello.generation < identity.generation && is_planted(Bug::OldGenerationAdmitted))
         {
             return Ok(());
         }
@@ -139,7 +140,7 @@ impl Session {
         next.generation += 1;
         who.clone_into(&mut next.attached_by);
         next.attached_server = Some(server);
-        if !is_planted("generation not written") {
+        if !is_planted(Bug::GenerationNotWritten) {
             next.write(&self.context.own)?;
         }
         *identity = next;
