@@ -20,7 +20,7 @@ use redoubt_tcp::{Bug, Micros};
 /// | `MemoryLeaked` | 37 |
 /// | `FinAcknowledgedEarly` | 88 |
 /// | `WrongBytesRetransmitted` | 94 |
-/// | `OverlapCopiedFromStart` | 112 |
+/// | `OverlapCopiedFromStart` | 156 |
 const PLANTED: [(Bug, Trouble); 13] = [
     (Bug::ChecksumNotVerified, DAMAGED),
     (Bug::DelayedAckNeverSent, GOOD),
