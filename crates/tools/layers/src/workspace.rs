@@ -79,6 +79,16 @@ pub fn read(root: &Path) -> Result<Vec<Package>, Error> {
     metadata.packages.into_iter().map(|raw| package(root, raw)).collect()
 }
 
+/// The packages in `folder`, which is not in the workspace and belongs to `part`.
+///
+/// # Errors
+/// [`Error`]
+pub fn read_outside(folder: &Path, part: &str) -> Result<Vec<Package>, Error> {
+    let answer = cargo(folder, &["metadata", "--no-deps", "--format-version", "1", "--offline"])?;
+    let metadata: Metadata = serde_json::from_str(&answer)?;
+    Ok(metadata.packages.into_iter().map(|raw| in_part(part, raw)).collect())
+}
+
 fn package(root: &Path, raw: RawPackage) -> Result<Package, Error> {
     let relative = Path::new(&raw.manifest_path).strip_prefix(root).ok();
     let parts: Vec<_> = relative.into_iter().flatten().filter_map(|part| part.to_str()).collect();
@@ -86,6 +96,10 @@ fn package(root: &Path, raw: RawPackage) -> Result<Package, Error> {
         return Err(Error::NoPart { package: raw.name, manifest: raw.manifest_path });
     };
     let part = part.to_owned();
+    Ok(in_part(&part, raw))
+}
+
+fn in_part(part: &str, raw: RawPackage) -> Package {
     let dependencies = raw.dependencies.into_iter().filter(|dependency| dependency.path.is_some());
     let dependencies = dependencies.map(|dependency| Dependency {
         to: dependency.name,
@@ -95,7 +109,7 @@ fn package(root: &Path, raw: RawPackage) -> Result<Package, Error> {
             _ => "dependencies",
         },
     });
-    Ok(Package { name: raw.name, part, dependencies: dependencies.collect() })
+    Package { name: raw.name, part: part.to_owned(), dependencies: dependencies.collect() }
 }
 
 /// The packages that `package` links with its default features, all the way down, without itself and without macros

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
-use redoubt_layers::rules::{EXCEPTIONS, Exception, FOR_TESTS, LOADED, Loaded, PARTS};
+use redoubt_layers::rules::{EXCEPTIONS, Exception, FOR_TESTS, LOADED, Loaded, OUTSIDE, PARTS};
+use redoubt_layers::workspace::Package;
 use redoubt_layers::{check, workspace};
 use std::path::{Path, PathBuf};
 
@@ -10,9 +11,38 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
 }
 
+/// All packages of the repository, those outside of the workspace included.
+fn all_packages() -> Vec<Package> {
+    let root = repository();
+    let mut packages = workspace::read(&root).unwrap();
+    for (folder, part) in OUTSIDE {
+        packages.extend(workspace::read_outside(&root.join(folder), part).unwrap());
+    }
+    packages
+}
+
+/// Folders two below `crates` that have a manifest.
+fn folders_with_manifest() -> usize {
+    let entries = |folder: &Path| -> Vec<PathBuf> {
+        std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_dir())
+            .collect()
+    };
+    let parts = entries(&repository().join("crates"));
+    parts.iter().flat_map(|part| entries(part)).filter(|folder| folder.join("Cargo.toml").exists()).count()
+}
+
+#[test]
+fn every_manifest_is_read() {
+    // `fuzz` is beside `crates`.
+    assert_eq!(all_packages().len(), folders_with_manifest() + 1);
+}
+
 #[test]
 fn manifests_have_allowed_edges_only() {
-    let packages = workspace::read(&repository()).unwrap();
+    let packages = all_packages();
     let parts: std::collections::BTreeSet<&str> =
         packages.iter().map(|package| package.part.as_str()).collect();
     assert_eq!(
