@@ -1,14 +1,17 @@
 //! A control connection to a node.
 
 use crate::error::{CliError, Result};
+use redoubt_redo::Family;
 use redoubt_transport::{Connection, Connector, Reader, TransportError};
 use redoubt_wire::control::{
     KIND_DATA, KIND_JSON, KIND_JSON_PART, MAX_REPLY_LEN_BYTES, Reply, Request, decode_data, decode_json,
     encode_data, encode_json,
 };
 use redoubt_wire::frame::append_frame;
-use redoubt_wire::hello::{self, Compression, Hello, Role, Status, Welcome};
-use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, Seq, WireError};
+use redoubt_wire::greeting::{self, ANNOUNCED, ClientGreeting, SERVER_VERSION, Step};
+use redoubt_wire::hello::{self, Compression, Hello, Role, Status};
+use redoubt_wire::negotiation::{Agreement, Features};
+use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, OLDEST_PROTOCOL_VERSION, Seq, ServerVersion, WireError};
 use std::io::{BufReader, ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +27,7 @@ pub struct Client {
     connection: Arc<dyn Connection>,
     read_position: u64,
     write_position: u64,
+    agreement: Agreement,
 }
 
 impl Client {
@@ -41,8 +45,15 @@ impl Client {
                 TransportError::Credentials(why) => CliError::Usage(why),
             })?;
         let reader = BufReader::with_capacity(256 << 10, Reader(Arc::clone(&connection)));
-        let mut client =
-            Self { address: address.clone(), reader, connection, read_position: 0, write_position: 0 };
+        let mut client = Self {
+            address: address.clone(),
+            reader,
+            connection,
+            read_position: 0,
+            write_position: 0,
+            // Until the greeting says more.
+            agreement: Agreement { version: OLDEST_PROTOCOL_VERSION, features: Features::NONE },
+        };
         client.hello().map_err(|error| client.silence(error))?;
         client.connection.set_deadline(None).map_err(failed)?;
         Ok(client)
@@ -57,17 +68,56 @@ impl Client {
             resume: Seq(0),
             volume: String::new(),
         };
-        self.write(&hello.encode())?;
-        let mut len = [0; 4];
-        self.read(&mut len)?;
-        let mut bytes = vec![0; hello::decode_len(len).map_err(|source| self.wire(source))?];
-        self.read(&mut bytes)?;
-        let welcome = Welcome::decode(&bytes).map_err(|source| self.wire(source))?;
+        let (mut greeting, bytes) = ClientGreeting::begin(&hello, ANNOUNCED);
+        self.write(&bytes)?;
+        let welcome = loop {
+            let mut len = [0; 4];
+            self.read(&mut len)?;
+            let mut bytes = vec![0; hello::decode_len(len).map_err(|source| self.wire(source))?];
+            self.read(&mut bytes)?;
+            match greeting.receive(&bytes).map_err(|source| self.wire(source))? {
+                Step::Send(bytes) => self.write(&bytes)?,
+                Step::Done(welcome, agreement) => {
+                    self.agreement = agreement;
+                    break welcome;
+                }
+            }
+        };
         if welcome.status == Status::Accepted {
             Ok(())
         } else {
             Err(CliError::Node(printable(&welcome.message)))
         }
+    }
+
+    /// Refuses what this node cannot do, before it is asked.
+    ///
+    /// # Errors
+    /// [`CliError::NodeLacks`], saying what needs the feature.
+    pub fn require(&self, feature: Features, what: impl FnOnce() -> String) -> Result<()> {
+        if self.agreement.has(feature) {
+            return Ok(());
+        }
+        let name = greeting::ALL.iter().find(|(known, _)| *known == feature).map_or("?", |(_, name)| *name);
+        Err(CliError::NodeLacks {
+            what: what(),
+            address: self.address.clone(),
+            version: self.agreement.version,
+            name,
+        })
+    }
+
+    /// The server for a request to attach: not sent to a node that does not know the field and takes every server for
+    /// a MariaDB 10.11.
+    ///
+    /// # Errors
+    /// [`CliError::NodeLacks`] for another server and such a node.
+    pub fn server_to_attach(&self, server: ServerVersion) -> Result<Option<ServerVersion>> {
+        if !self.agreement.has(SERVER_VERSION) && server.is_of_series(Family::MariaDb, (10, 11)) {
+            return Ok(None);
+        }
+        self.require(SERVER_VERSION, || format!("{server} on a volume"))?;
+        Ok(Some(server))
     }
 
     /// A greeting that did not come in time, or is none, is a fault of the address.
@@ -79,7 +129,7 @@ impl Client {
                 CliError::Silent { address, after: GREETING_TIMEOUT }
             }
             // A node of another version says so well enough itself.
-            CliError::Wire { address, source } if !matches!(source, WireError::Version { .. }) => {
+            CliError::Wire { address, source } if !matches!(source, WireError::Disagreement(_)) => {
                 CliError::NotANode { address, source }
             }
             other => other,

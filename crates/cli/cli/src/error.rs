@@ -74,6 +74,20 @@ pub enum CliError {
         /// What is wrong.
         source: WireError,
     },
+    /// The node is of an earlier version, without something that is needed.
+    #[error(
+        "{what} needs a newer storage node: the one at {address} has protocol version {version} without the feature {name:?}; upgrade the node, then try again"
+    )]
+    NodeLacks {
+        /// The server or the operation that needs it.
+        what: String,
+        /// Its address.
+        address: String,
+        /// The agreed version.
+        version: u16,
+        /// The feature.
+        name: &'static str,
+    },
     /// The node refused.
     #[error("{0}")]
     Node(String),

@@ -17,7 +17,9 @@ use crate::show::{Progress, bytes};
 use crate::volume::say_key;
 use layout::Layout;
 use pages::PageSource;
+use redoubt_redo::Family;
 use redoubt_wire::control::{MAX_DATA_LEN_BYTES, Request};
+use redoubt_wire::greeting::MYSQL;
 pub use source::parse_data_file_path;
 use source::{Kind, Source, SourceFile};
 use std::os::unix::fs::FileExt;
@@ -30,6 +32,9 @@ pub fn run(arguments: &ImportArguments) -> Result<()> {
     let volume = &arguments.volume.name;
     let source = Source::open(&arguments.from, Layout::of(&arguments.from, &arguments.layout)?)?;
     let mut client = Client::connect(&arguments.volume.address.connector()?)?;
+    if source.family == Family::MySql {
+        client.require(MYSQL, || "a volume of MySQL".to_owned())?;
+    }
     let reply = client.call(&Request::ImportBegin {
         volume: volume.clone(),
         family: source.family.name().to_owned(),

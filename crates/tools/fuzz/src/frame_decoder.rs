@@ -6,12 +6,13 @@
 use redoubt_wire::compression::{Compressor, Decompressor, Step};
 use redoubt_wire::control::{Reply, Request, check_path, decode_data, decode_json, encode_data, encode_json};
 use redoubt_wire::frame::{append_frame, compress, decompress};
-use redoubt_wire::hello::{Hello, Welcome, decode_len};
+use redoubt_wire::greeting::{self, ANNOUNCED, ClientGreeting};
+use redoubt_wire::hello::{Compression, Hello, Role, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::parts::{PartReader, PartWriter};
 use redoubt_wire::stream::decode;
-use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
+use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, Seq, WireError};
 
 /// Most that a test may allocate for a block that says how long it is.
 const LARGEST_BLOCK: usize = 1 << 20;
@@ -33,6 +34,25 @@ fn hello(bytes: &[u8]) {
             assert_eq!(Welcome::decode(&again[4..]).as_ref(), Ok(&welcome));
         }
     }
+}
+
+/// A client and a node that get these bytes for a message of the greeting.
+fn greeting(bytes: &[u8]) {
+    let _ = (greeting::receive_hello(bytes, ANNOUNCED), greeting::receive_answer(bytes, ANNOUNCED));
+    if let Ok(Some(announced)) = greeting::decode_announcement(bytes) {
+        let again = greeting::encode_announcement(announced);
+        assert_eq!(greeting::decode_announcement(&again[4..]), Ok(Some(announced)));
+    }
+    let hello = Hello {
+        role: Role::Control,
+        compression: Compression::Off,
+        generation: 0,
+        session: 0,
+        resume: Seq(0),
+        volume: String::new(),
+    };
+    let (mut client, _) = ClientGreeting::begin(&hello, ANNOUNCED);
+    let _ = client.receive(bytes).and_then(|_| client.receive(bytes));
 }
 
 fn frame(position: u64, bytes: &[u8]) {
@@ -175,7 +195,10 @@ pub fn run(input: &[u8]) {
 
 fn plain(decoder: u8, kind: u8, position: u8, bytes: &[u8]) {
     match decoder {
-        0 => hello(bytes),
+        0 => {
+            hello(bytes);
+            greeting(bytes);
+        }
         1 => frame(u64::from(position), bytes),
         2 => stream(kind, bytes),
         3 => page(kind, bytes),

@@ -8,6 +8,7 @@
 use crate::layout::Kept;
 use redoubt_transport::{Connection, Connector, TransportError};
 use redoubt_types::Seq;
+use redoubt_wire::greeting::{ANNOUNCED, ClientGreeting, Step};
 use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
@@ -116,12 +117,18 @@ fn greet(
 }
 
 fn exchange(mut connection: &dyn Connection, hello: &Hello) -> Result<Welcome, SendError> {
-    connection.write_all(&hello.encode())?;
-    let mut len = [0; 4];
-    connection.read_exact(&mut len)?;
-    let mut body = vec![0; decode_len(len)?];
-    connection.read_exact(&mut body)?;
-    Ok(Welcome::decode(&body)?)
+    let (mut greeting, bytes) = ClientGreeting::begin(hello, ANNOUNCED);
+    connection.write_all(&bytes)?;
+    loop {
+        let mut len = [0; 4];
+        connection.read_exact(&mut len)?;
+        let mut body = vec![0; decode_len(len)?];
+        connection.read_exact(&mut body)?;
+        match greeting.receive(&body)? {
+            Step::Send(bytes) => connection.write_all(&bytes)?,
+            Step::Done(welcome, _) => return Ok(welcome),
+        }
+    }
 }
 
 fn wait_durable(mut connection: &dyn Connection, end: Seq) -> Result<(), SendError> {

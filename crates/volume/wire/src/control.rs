@@ -5,6 +5,10 @@
 //!
 //! A reply may be longer than a frame, since lists grow with the number of tables. Then it comes in pieces: frames of
 //! [`KIND_JSON_PART`], and at last one of [`KIND_JSON`]. Requests are one frame.
+//!
+//! Fields that this side does not know are ignored: they come from a later version, which sends a field that matters
+//! only to a peer whose features have it ([`crate::greeting`]). 0.1.0 refuses them. A field that may be left out in a
+//! reply needs no feature.
 
 use crate::error::WireError;
 use crate::figures::{ApplyWorker, ChainClass, Times};
@@ -30,7 +34,7 @@ pub const MAX_DATA_LEN_BYTES: usize = 1 << 20;
 
 /// What the command asks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
     /// Create an empty volume.
     VolumeCreate {
@@ -55,7 +59,7 @@ pub enum Request {
         volume: String,
         /// Who attaches, for people (host, process id, datadir).
         who: String,
-        /// Which server it is to be. `None`, from an earlier command: a MariaDB 10.11.
+        /// Which server it is to be: of the feature [`crate::greeting::SERVER_VERSION`]. `None`: a MariaDB 10.11.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         server: Option<ServerVersion>,
     },
@@ -101,7 +105,8 @@ pub enum Request {
     ImportBegin {
         /// Name of the new volume.
         volume: String,
-        /// Name of the server family whose data it is ([`redoubt_types::Family::name`]).
+        /// Name of the server family whose data it is ([`redoubt_types::Family::name`]); another one than MariaDB is of
+        /// the feature [`crate::greeting::MYSQL`].
         #[serde(default = "mariadb", skip_serializing_if = "is_mariadb")]
         family: String,
         /// innodb_data_file_path of the source, in order: relative path, length in bytes.
@@ -140,7 +145,7 @@ pub enum Request {
         /// LSN of the first redo byte that follows.
         start_lsn: u64,
     },
-    /// The redo log of MySQL: the files from the one with the checkpoint on; the payload of their blocks follows as data
+    /// Of the feature [`crate::greeting::MYSQL`]. The redo log of MySQL: the files from the one with the checkpoint on; the payload of their blocks follows as data
     /// frames (offset counts from `start_lsn`).
     ImportLogSet {
         /// In the order of the log.
@@ -173,7 +178,6 @@ pub enum Request {
 
 /// A file of MySQL's redo log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ImportedLogFile {
     /// Relative path.
     pub path: String,

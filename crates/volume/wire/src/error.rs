@@ -1,5 +1,7 @@
 //! What can be wrong with bytes from the other side.
 
+use redoubt_negotiation::Disagreement;
+
 /// A frame that must not be used. All of these are fatal for the connection, never for the volume:
 /// the sender keeps what was not acknowledged and sends it again on a new connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,17 +14,9 @@ pub enum WireError {
         /// What was there.
         found: [u8; 4],
     },
-    /// The other side runs another version.
-    #[error(
-        "the peer has protocol version {found}, this side {expected}; install the same version on both, the \
-         node's first"
-    )]
-    Version {
-        /// The peer's version.
-        found: u16,
-        /// Ours.
-        expected: u16,
-    },
+    /// The two sides have no version in common, or one requires a feature of the other that is not there.
+    #[error("{0}; install the same version on both, the node's first")]
+    Disagreement(#[from] Disagreement),
     /// Checksum mismatch: damaged, replayed or reordered bytes.
     #[error(
         "frame of kind {kind} and {len_bytes} bytes at position {position}: checksum {found:08x}, expected {expected:08x}; bytes were damaged, repeated or left out on the way"

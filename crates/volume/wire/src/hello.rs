@@ -6,10 +6,15 @@
 //! length in front as u32.
 //!
 //! All numbers little-endian. Lengths over [`MAX_LEN_BYTES`] are refused before anything is read.
+//!
+//! The version is the oldest one that the sender speaks, and the layout is the same in all versions from 5 on. With the
+//! flag for it in a Hello both sides negotiate before the Welcome ([`crate::greeting`]).
 
 use crate::error::WireError;
+use crate::greeting::ANNOUNCED;
 use crate::reader::Reader;
-use crate::{PROTOCOL_VERSION, Seq};
+use crate::{OLDEST_PROTOCOL_VERSION, Seq};
+use redoubt_negotiation::Announcement;
 use redoubt_types::Lsn;
 
 const MAGIC: [u8; 4] = *b"RDBT";
@@ -43,6 +48,10 @@ pub enum Compression {
 
 const FLAG_COMPRESSION: u8 = 1;
 const FLAG_COMPRESSION_AUTO: u8 = 2;
+/// In a Hello: the client takes an announcement of the node before its Welcome.
+const FLAG_NEGOTIATES: u8 = 4;
+/// Offset of the flags in a Hello, after magic, version and role.
+const HELLO_FLAGS_AT: usize = 4 + 2 + 1;
 
 impl Compression {
     const fn flags(self) -> u8 {
@@ -122,11 +131,18 @@ pub enum Status {
 }
 
 impl Hello {
-    /// All bytes, length included.
+    /// All bytes, length included, of a client that negotiates ([`crate::greeting::ClientGreeting`]).
+    pub(crate) fn encode_negotiating(&self) -> Vec<u8> {
+        let mut out = self.encode();
+        out[4 + HELLO_FLAGS_AT] |= FLAG_NEGOTIATES;
+        out
+    }
+
+    /// All bytes, length included, of a legacy client, which does not negotiate.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; 4];
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+        out.extend_from_slice(&OLDEST_PROTOCOL_VERSION.to_le_bytes());
         out.push(match self.role {
             Role::Log => 1,
             Role::Page => 2,
@@ -148,7 +164,10 @@ impl Hello {
     /// Any [`WireError`]; the connection must be closed.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new("hello", bytes);
-        check_head(&mut reader)?;
+        take_version(&mut reader)?;
+        if !negotiates(bytes) {
+            check_version(bytes)?;
+        }
         let role = match reader.u8("role")? {
             1 => Role::Log,
             2 => Role::Page,
@@ -174,7 +193,7 @@ impl Welcome {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; 4];
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+        out.extend_from_slice(&OLDEST_PROTOCOL_VERSION.to_le_bytes());
         out.push(match self.status {
             Status::Accepted => 0,
             Status::Fenced => 1,
@@ -194,8 +213,14 @@ impl Welcome {
     /// # Errors
     /// Any [`WireError`]; the connection must be closed.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        check_version(bytes)?;
+        Self::decode_negotiated(bytes)
+    }
+
+    /// As [`Welcome::decode`], of a node whose versions are known from its announcement.
+    pub(crate) fn decode_negotiated(bytes: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new("welcome", bytes);
-        check_head(&mut reader)?;
+        take_version(&mut reader)?;
         let status = match reader.u8("status")? {
             0 => Status::Accepted,
             1 => Status::Fenced,
@@ -227,17 +252,33 @@ pub fn decode_len(bytes: [u8; 4]) -> Result<usize, WireError> {
     Ok(len_bytes)
 }
 
-fn check_head(reader: &mut Reader<'_>) -> Result<(), WireError> {
+/// Whether the client that sent this Hello takes an announcement before the Welcome.
+pub(crate) fn negotiates(hello: &[u8]) -> bool {
+    hello.get(HELLO_FLAGS_AT).is_some_and(|flags| flags & FLAG_NEGOTIATES != 0)
+}
+
+/// The version in a Hello or Welcome.
+pub(crate) fn version(bytes: &[u8]) -> Result<u16, WireError> {
+    take_version(&mut Reader::new("greeting", bytes))
+}
+
+/// These are the first bytes of something else.
+pub(crate) fn bad_magic(bytes: &[u8]) -> WireError {
+    let mut found = [0; 4];
+    found.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    WireError::BadMagic { found }
+}
+
+fn take_version(reader: &mut Reader<'_>) -> Result<u16, WireError> {
     let magic = reader.bytes(4, "magic")?;
     if magic != MAGIC {
-        let mut found = [0; 4];
-        found.copy_from_slice(magic);
-        return Err(WireError::BadMagic { found });
+        return Err(bad_magic(magic));
     }
-    let found = reader.u16("version")?;
-    if found != PROTOCOL_VERSION {
-        return Err(WireError::Version { found, expected: PROTOCOL_VERSION });
-    }
+    reader.u16("version")
+}
+
+fn check_version(bytes: &[u8]) -> Result<(), WireError> {
+    ANNOUNCED.agree(Announcement::of_legacy_peer(version(bytes)?))?;
     Ok(())
 }
 

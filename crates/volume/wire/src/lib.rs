@@ -1,7 +1,7 @@
 //! Frames between the shim, the `redoubt` command and the storage node.
 //!
 //! Owns the bytes on the wire and nothing else: no sockets, no threads, no blocking. A connection starts
-//! with [`hello::Hello`] and its answer; after that it has one of four roles:
+//! with a [`greeting`]; after that it has one of four roles:
 //!
 //! * **log**: one per server, ordered. Carries [`stream`] frames to the node, and nothing back. The logged
 //!   frames, header included, are exactly the bytes the node's log device stores, so a
@@ -20,6 +20,7 @@ pub mod control;
 pub mod error;
 pub mod figures;
 pub mod frame;
+pub mod greeting;
 pub mod hello;
 pub mod notice;
 pub mod page;
@@ -32,8 +33,11 @@ pub mod view;
 
 pub use error::WireError;
 pub use frame::{FrameHeader, HEADER_LEN_BYTES, MAX_PAYLOAD_LEN_BYTES};
+pub use redoubt_negotiation as negotiation;
 pub use redoubt_types::Seq;
 pub use server_version::ServerVersion;
 
-/// Version of everything in this crate. Both sides must have the same one.
+/// The newest version of everything in this crate.
 pub const PROTOCOL_VERSION: u16 = 5;
+/// The oldest one. Peers with a version between the two are served; see [`greeting`].
+pub const OLDEST_PROTOCOL_VERSION: u16 = 5;

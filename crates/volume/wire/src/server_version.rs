@@ -49,6 +49,11 @@ impl ServerVersion {
         (self.major, self.minor)
     }
 
+    /// Whether it is a server of this family and series.
+    pub fn is_of_series(&self, family: Family, series: (u32, u32)) -> bool {
+        self.family == family && self.series() == series
+    }
+
     /// Why a server of this version must not run where one of version `newest` has run.
     pub fn refused_after(&self, newest: Self) -> Option<String> {
         if self.family != newest.family {

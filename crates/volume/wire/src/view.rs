@@ -14,7 +14,7 @@ pub const MAX_READ_LEN_BYTES: u32 = 8 << 20;
 
 /// A request about a view of a volume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "ask", rename_all = "snake_case")]
 pub enum ViewRequest {
     /// Begin to read.
     Begin {

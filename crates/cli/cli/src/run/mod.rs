@@ -67,6 +67,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     let mut directory = DataDirectory::open(&path, volume_name)?;
     let mut unsent = Unsent::open(&path)?;
     let mut client = Client::connect(&connector)?;
+    let named = client.server_to_attach(server.version)?;
     let volume = usable_volume(&connector, volume_name, server.version)?;
     directory.check_volume(&volume.volume_id)?;
     if arguments.no_takeover {
@@ -79,7 +80,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     // Anew: the node closes a connection on which nothing was asked for long.
     let mut client = Client::connect(&connector)?;
     let who = format!("{} process {} on {}", host_name(), std::process::id(), path.display());
-    let attach = Request::Attach { volume: volume_name.clone(), who, server: Some(server.version) };
+    let attach = Request::Attach { volume: volume_name.clone(), who, server: named };
     let attachment = match client.call(&attach)? {
         Reply::Attached(attachment) => attachment,
         other => return Err(client.unexpected(&other)),

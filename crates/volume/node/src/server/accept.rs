@@ -13,8 +13,9 @@ use redoubt_peer_credentials::{Process, peer_of};
 use redoubt_transport::local::WORD;
 use redoubt_transport::tls::{FIRST_BYTE, Rejected};
 use redoubt_transport::{Connection, SocketConnection, TransportError};
-use redoubt_wire::Seq;
+use redoubt_wire::greeting::{self, ANNOUNCED, Opening};
 use redoubt_wire::hello::{self, Compression, Hello, Role, Status, Welcome};
+use redoubt_wire::{Seq, WireError};
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
@@ -214,15 +215,38 @@ fn read_hello(mut stream: &dyn Connection) -> Result<Option<Hello>, NodeError> {
         let _ = stream.read(&mut [0; 4096]);
         return Err(NodeError::Refused("the client speaks TLS, this node does not; see --tls".to_owned()));
     }
-    let mut bytes = vec![0; hello::decode_len(len)?];
-    stream.read_exact(&mut bytes).map_err(io)?;
-    match Hello::decode(&bytes) {
+    let hello = read_message(stream, len).map_err(io)??;
+    let negotiated = match greeting::receive_hello(&hello, ANNOUNCED) {
+        Ok(Opening::Legacy(hello, _)) => return Ok(Some(hello)),
+        Ok(Opening::Negotiates(hello)) => negotiate(stream).map_err(io)?.map(|()| hello),
+        Err(error) => Err(error),
+    };
+    match negotiated {
         Ok(hello) => Ok(Some(hello)),
         Err(error) => {
             welcome(stream, &refused(error.to_string()))?;
             Err(error.into())
         }
     }
+}
+
+/// Exchanges announcements with a client. Within the deadline of the greeting.
+fn negotiate(mut stream: &dyn Connection) -> std::io::Result<Result<(), WireError>> {
+    stream.write_all(&greeting::encode_announcement(ANNOUNCED))?;
+    let mut len = [0; 4];
+    stream.read_exact(&mut len)?;
+    let answer = read_message(stream, len)?;
+    Ok(answer.and_then(|answer| greeting::receive_answer(&answer, ANNOUNCED)).map(drop))
+}
+
+/// A message of a greeting, whose length has been read.
+fn read_message(mut stream: &dyn Connection, len: [u8; 4]) -> std::io::Result<Result<Vec<u8>, WireError>> {
+    let mut bytes = match hello::decode_len(len) {
+        Ok(len_bytes) => vec![0; len_bytes],
+        Err(error) => return Ok(Err(error)),
+    };
+    stream.read_exact(&mut bytes)?;
+    Ok(Ok(bytes))
 }
 
 pub(super) fn accepted() -> Welcome {

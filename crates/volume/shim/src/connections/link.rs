@@ -6,7 +6,9 @@
 use crate::base::counters::Counters;
 use redoubt_transport::{Connection, Connector, TransportError};
 use redoubt_wire::frame::{HEADER_LEN_BYTES, append_frame, decompress};
+use redoubt_wire::greeting::{ClientGreeting, Step};
 use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome, decode_len};
+use redoubt_wire::negotiation::Announcement;
 use redoubt_wire::stream::Counter;
 use redoubt_wire::{FrameHeader, Seq, WireError};
 use std::io::{self, Read};
@@ -42,7 +44,7 @@ pub enum LinkError {
 impl LinkError {
     /// Another attempt cannot succeed.
     pub const fn is_final(&self) -> bool {
-        matches!(self, Self::Final(_) | Self::Wire(WireError::BadMagic { .. } | WireError::Version { .. }))
+        matches!(self, Self::Final(_) | Self::Wire(WireError::BadMagic { .. } | WireError::Disagreement(_)))
     }
 }
 
@@ -70,6 +72,8 @@ pub struct Peer {
     pub session: u64,
     /// Compression that is asked for.
     pub compression: Compression,
+    /// Versions and features, those required that the server's redo cannot do without.
+    pub announced: Announcement,
 }
 
 /// Connects and greets.
@@ -94,7 +98,7 @@ pub fn connect(
 }
 
 fn greet(
-    mut socket: &dyn Connection,
+    socket: &dyn Connection,
     peer: &Peer,
     role: Role,
     resume: Seq,
@@ -108,15 +112,23 @@ fn greet(
         resume,
         volume: peer.volume.clone(),
     };
-    let bytes = hello.encode();
-    socket.write_all(&bytes)?;
-    counters.add(Counter::SentBytes, bytes.len() as u64);
-    let mut len = [0; 4];
-    socket.read_exact(&mut len)?;
-    let mut body = vec![0; decode_len(len)?];
-    socket.read_exact(&mut body)?;
-    counters.add(Counter::ReceivedBytes, body.len() as u64 + 4);
-    let welcome = Welcome::decode(&body)?;
+    let (mut greeting, bytes) = ClientGreeting::begin(&hello, peer.announced);
+    let send = |bytes: &[u8]| {
+        counters.add(Counter::SentBytes, bytes.len() as u64);
+        socket.write_all(bytes)
+    };
+    send(&bytes)?;
+    let welcome = loop {
+        let mut len = [0; 4];
+        (&mut { socket }).read_exact(&mut len)?;
+        let mut body = vec![0; decode_len(len)?];
+        (&mut { socket }).read_exact(&mut body)?;
+        counters.add(Counter::ReceivedBytes, body.len() as u64 + 4);
+        match greeting.receive(&body)? {
+            Step::Send(bytes) => send(&bytes)?,
+            Step::Done(welcome, _) => break welcome,
+        }
+    };
     match welcome.status {
         Status::Accepted => Ok(welcome),
         Status::TryLater => {

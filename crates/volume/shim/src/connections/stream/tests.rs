@@ -104,6 +104,7 @@ impl Node {
             generation: 3,
             session: 9,
             compression: self.compression,
+            announced: redoubt_wire::greeting::ANNOUNCED,
         };
         let (sender, receiver) = mpsc::channel();
         let datadir = self.datadir.path().as_os_str().as_bytes().to_vec();

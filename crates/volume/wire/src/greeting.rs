@@ -1,0 +1,182 @@
+//! The greeting of a connection: which versions and features both sides have, then [`Hello`] and [`Welcome`].
+//!
+//! A peer of Redoubt 0.1.0 has protocol version 5, compares that number, and knows no features. The greeting therefore
+//! begins as it did then: the client sends a Hello. A flag in it, which 0.1.0 ignores, offers to negotiate.
+//!
+//! ```text
+//! client                                  node
+//! Hello, flag "negotiates" ────────────▶
+//!                          ◀──────────── announcement    (0.1.0: Welcome, and the greeting is over)
+//! announcement             ────────────▶
+//!                          ◀──────────── Welcome
+//! ```
+//!
+//! Nothing happens on the node before both announcements agree ([`redoubt_negotiation`]). Both sides compute the same
+//! outcome, so that each reports a refusal with both versions.
+//!
+//! An announcement is a u32 length like that of a Hello, the magic `RDBN`, and the bytes of an [`Announcement`].
+//!
+//! Invariant: a field, frame kind or request that [`crate::hello`] of 0.1.0 did not have belongs to a feature here or
+//! to a later version (`tests/shapes.rs` checks it).
+
+use crate::error::WireError;
+use crate::hello::{self, Hello, Status, Welcome};
+use crate::{OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION};
+use redoubt_negotiation::{Agreement, Announcement, BadAnnouncement, Disagreement, Features, Versions};
+use redoubt_types::Family;
+
+const MAGIC: [u8; 4] = *b"RDBN";
+/// The last version whose peers compare one number. The greeting can negotiate since then.
+const LEGACY_VERSION: u16 = 5;
+const LEGACY_AGREEMENT: Agreement = Agreement { version: LEGACY_VERSION, features: Features::NONE };
+const _: () =
+    assert!(LEGACY_VERSION <= OLDEST_PROTOCOL_VERSION, "a legacy peer cannot speak an older version");
+const _: () = assert!(OLDEST_PROTOCOL_VERSION <= PROTOCOL_VERSION);
+
+/// `attach` names the server ([`crate::ServerVersion`]): one other than MariaDB 10.11 can run on a volume.
+pub const SERVER_VERSION: Features = Features(1 << 0);
+/// MySQL: kinds 15 and 16 and files of kind 3 on log connections, request 6 on page connections, `family` and
+/// `import_log_set` on control connections.
+pub const MYSQL: Features = Features(1 << 1);
+/// All features, with names for people, in the order of their bits.
+pub const ALL: [(Features, &str); 2] = [(SERVER_VERSION, "server-version"), (MYSQL, "mysql")];
+
+/// The announcement of nodes and clients of this version. A client adds the features that it requires
+/// ([`Announcement::requiring`]).
+pub const ANNOUNCED: Announcement = Announcement::new(
+    Versions::new(OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION),
+    Features::NONE,
+    SERVER_VERSION.with(MYSQL),
+);
+
+const _: () = {
+    let (mut at, mut all) = (0, Features::NONE);
+    while at < ALL.len() {
+        assert!(ALL[at].0.0 == 1 << at, "bits are given out in order, one for each feature");
+        all = all.with(ALL[at].0);
+        at += 1;
+    }
+    assert!(all.0 == ANNOUNCED.known().0, "every feature is announced");
+};
+
+/// The announcement of the library in a server of this family: a node that cannot keep its redo is refused.
+pub const fn announced_for(family: Family) -> Announcement {
+    match family {
+        Family::MariaDb => ANNOUNCED,
+        Family::MySql => ANNOUNCED.requiring(MYSQL),
+    }
+}
+
+/// An announcement as it goes over the connection, length included.
+pub fn encode_announcement(announcement: Announcement) -> Vec<u8> {
+    let bytes = announcement.encode();
+    let mut out = Vec::with_capacity(4 + MAGIC.len() + bytes.len());
+    out.extend_from_slice(&((MAGIC.len() + bytes.len()) as u32).to_le_bytes());
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&bytes);
+    out
+}
+
+/// Decodes what follows the length field; `None`: it is something else.
+///
+/// # Errors
+/// [`WireError::Invalid`] for an announcement that is damaged.
+pub fn decode_announcement(bytes: &[u8]) -> Result<Option<Announcement>, WireError> {
+    let Some(bytes) = bytes.strip_prefix(&MAGIC) else { return Ok(None) };
+    let invalid = |error: BadAnnouncement| WireError::Invalid {
+        what: "greeting",
+        field: "announcement",
+        why: error.to_string(),
+    };
+    Announcement::decode(bytes).map(Some).map_err(invalid)
+}
+
+/// The next step of a node after a Hello.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// The client is a legacy peer within the range: it gets its Welcome.
+    Legacy(Hello, Agreement),
+    /// It gets the node's announcement, and answers with its own ([`receive_answer`]).
+    Negotiates(Hello),
+}
+
+/// A client's Hello, without its length field.
+///
+/// # Errors
+/// Any [`WireError`]; a client outside of the range is refused with [`WireError::Disagreement`].
+pub fn receive_hello(bytes: &[u8], ours: Announcement) -> Result<Opening, WireError> {
+    if hello::negotiates(bytes) {
+        return Ok(Opening::Negotiates(Hello::decode(bytes)?));
+    }
+    let agreement = ours.agree(Announcement::of_legacy_peer(hello::version(bytes)?))?;
+    Ok(Opening::Legacy(Hello::decode(bytes)?, agreement))
+}
+
+/// A client's announcement, without its length field.
+///
+/// # Errors
+/// Any [`WireError`]; a client outside of the range is refused with [`WireError::Disagreement`].
+pub fn receive_answer(bytes: &[u8], ours: Announcement) -> Result<Agreement, WireError> {
+    let theirs = decode_announcement(bytes)?.ok_or_else(|| hello::bad_magic(bytes))?;
+    Ok(ours.agree(theirs)?)
+}
+
+/// The next step of a client.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Send these bytes, then receive again.
+    Send(Vec<u8>),
+    /// The greeting is over.
+    Done(Welcome, Agreement),
+}
+
+/// A client's side of a greeting. Owns no socket: the caller sends and receives.
+#[derive(Debug)]
+pub struct ClientGreeting {
+    ours: Announcement,
+    theirs: Option<Announcement>,
+}
+
+impl ClientGreeting {
+    /// Begins a greeting; the bytes are to be sent first.
+    pub fn begin(hello: &Hello, ours: Announcement) -> (Self, Vec<u8>) {
+        (Self { ours, theirs: None }, hello.encode_negotiating())
+    }
+
+    /// A message of the node, without its length field.
+    ///
+    /// # Errors
+    /// Any [`WireError`]; a node outside of the range is refused with [`WireError::Disagreement`].
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<Step, WireError> {
+        match (decode_announcement(bytes)?, self.theirs) {
+            (Some(theirs), None) => {
+                // Sent even if there is no agreement: the node then reports that, too.
+                self.theirs = Some(theirs);
+                Ok(Step::Send(encode_announcement(self.ours)))
+            }
+            (Some(_), Some(_)) => Err(hello::bad_magic(bytes)),
+            (None, Some(theirs)) => {
+                let agreement = self.ours.agree(theirs)?;
+                Ok(Step::Done(Welcome::decode_negotiated(bytes)?, agreement))
+            }
+            (None, None) => self.receive_legacy(bytes),
+        }
+    }
+
+    fn receive_legacy(&self, bytes: &[u8]) -> Result<Step, WireError> {
+        let agreed = self.ours.agree(Announcement::of_legacy_peer(hello::version(bytes)?));
+        if let Err(outside @ Disagreement::Versions { .. }) = agreed {
+            return Err(outside.into());
+        }
+        let welcome = Welcome::decode_negotiated(bytes)?;
+        match agreed {
+            Ok(agreement) => Ok(Step::Done(welcome, agreement)),
+            // Its own refusal explains more than a missing feature.
+            Err(_) if welcome.status != Status::Accepted => Ok(Step::Done(welcome, LEGACY_AGREEMENT)),
+            Err(lacking) => Err(lacking.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

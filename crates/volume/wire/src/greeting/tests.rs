@@ -1,0 +1,160 @@
+//! Both sides of the greeting, each against itself, against 0.1.0, and against later versions.
+
+use super::*;
+use crate::Seq;
+use crate::hello::{Compression, Role};
+use redoubt_types::Lsn;
+
+/// The Hello of a `redoubt` 0.1.0 on a control connection and the Welcome of a node 0.1.0, recorded from its programs,
+/// without the length fields.
+const HELLO_OF_0_1_0: &[u8] = include_bytes!("../../tests/fixtures/0.1.0/hello");
+const WELCOME_OF_0_1_0: &[u8] = include_bytes!("../../tests/fixtures/0.1.0/welcome");
+
+const LATER: Announcement = Announcement::new(
+    Versions::new(PROTOCOL_VERSION, PROTOCOL_VERSION + 2),
+    Features::NONE,
+    Features(u64::MAX),
+);
+
+fn hello() -> Hello {
+    Hello {
+        role: Role::Control,
+        compression: Compression::Off,
+        generation: 0,
+        session: 0,
+        resume: Seq(0),
+        volume: String::new(),
+    }
+}
+
+fn welcome(status: Status, message: &str) -> Welcome {
+    Welcome {
+        status,
+        compression: Compression::Off,
+        next_seq: Seq(3),
+        next_lsn: Lsn(4),
+        message: message.to_owned(),
+    }
+}
+
+/// Lets a client and a node greet each other. Returns the outcome of the client, then that of the node.
+fn greet(client: Announcement, node: Announcement) -> [Result<Agreement, String>; 2] {
+    let (mut greeting, bytes) = ClientGreeting::begin(&hello(), client);
+    let Opening::Negotiates(received) = receive_hello(&bytes[4..], node).unwrap() else { panic!() };
+    assert_eq!(received, hello());
+    let Step::Send(answer) = greeting.receive(&encode_announcement(node)[4..]).unwrap() else { panic!() };
+    let on_node = receive_answer(&answer[4..], node);
+    let last = match &on_node {
+        Ok(_) => welcome(Status::Accepted, ""),
+        Err(error) => welcome(Status::Refused, &error.to_string()),
+    };
+    let on_client = greeting.receive(&last.encode()[4..]).map(|step| match step {
+        Step::Done(got, agreement) if got == last => agreement,
+        other => panic!("{other:?}"),
+    });
+    [on_client.map_err(|error| error.to_string()), on_node.map_err(|error| error.to_string())]
+}
+
+#[test]
+fn same_version_agrees_on_all_features() {
+    let expected = Ok(Agreement { version: PROTOCOL_VERSION, features: ANNOUNCED.known() });
+    assert_eq!(greet(ANNOUNCED, ANNOUNCED), [expected.clone(), expected]);
+}
+
+#[test]
+fn later_peer_agrees_on_this_version_and_its_features() {
+    let expected = Ok(Agreement { version: PROTOCOL_VERSION, features: ANNOUNCED.known() });
+    assert_eq!(greet(ANNOUNCED, LATER), [expected.clone(), expected.clone()]);
+    assert_eq!(greet(LATER, ANNOUNCED), [expected.clone(), expected]);
+}
+
+#[test]
+fn ranges_without_overlap_are_refused_on_both_sides() {
+    let far = Announcement::new(Versions::new(7, 9), Features::NONE, Features::NONE);
+    for [client, node] in [[ANNOUNCED, far], [far, ANNOUNCED]] {
+        for refused in greet(client, node) {
+            let said = refused.unwrap_err();
+            assert!(said.contains("versions 7 to 9") && said.contains("version 5"), "{said}");
+            assert!(said.contains("install the same version on both, the node's first"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn unknown_required_feature_is_refused_on_both_sides() {
+    let demanding = LATER.requiring(Features(1 << 40));
+    for [client, node] in [[ANNOUNCED, demanding], [demanding, ANNOUNCED]] {
+        for refused in greet(client, node) {
+            let said = refused.unwrap_err();
+            assert!(said.contains("feature 40") && said.contains("versions 5 to 7"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn node_0_1_0_agrees_without_features() {
+    let (mut greeting, _) = ClientGreeting::begin(&hello(), ANNOUNCED);
+    let Step::Done(welcome, agreement) = greeting.receive(WELCOME_OF_0_1_0).unwrap() else { panic!() };
+    assert_eq!((welcome.status, agreement), (Status::Accepted, LEGACY_AGREEMENT));
+}
+
+#[test]
+fn client_0_1_0_agrees_without_features() {
+    let opening = receive_hello(HELLO_OF_0_1_0, ANNOUNCED).unwrap();
+    assert_eq!(opening, Opening::Legacy(hello(), LEGACY_AGREEMENT));
+}
+
+/// All that 0.1.0 checks is the version; it ignores flags that it does not know.
+#[test]
+fn hello_differs_from_that_of_0_1_0_by_one_flag() {
+    let (_, mut bytes) = ClientGreeting::begin(&hello(), ANNOUNCED);
+    assert_eq!(bytes[4 + 7], 4);
+    bytes[4 + 7] = 0;
+    assert_eq!(&bytes[4..], HELLO_OF_0_1_0);
+    let accepted = Welcome { next_seq: Seq(0), next_lsn: Lsn(0), ..welcome(Status::Accepted, "") };
+    assert_eq!(&accepted.encode()[4..], WELCOME_OF_0_1_0);
+}
+
+#[test]
+fn mysql_server_refuses_a_node_0_1_0() {
+    let (mut greeting, _) = ClientGreeting::begin(&hello(), announced_for(Family::MySql));
+    let said = greeting.receive(WELCOME_OF_0_1_0).unwrap_err().to_string();
+    assert!(said.contains("requires feature 1") && said.contains("version 5"), "{said}");
+}
+
+#[test]
+fn refusal_of_a_legacy_node_is_passed_on() {
+    let (mut greeting, _) = ClientGreeting::begin(&hello(), announced_for(Family::MySql));
+    let refused = welcome(Status::Refused, "no volume");
+    let Step::Done(got, _) = greeting.receive(&refused.encode()[4..]).unwrap() else { panic!() };
+    assert_eq!(got, refused);
+}
+
+#[test]
+fn legacy_peers_outside_the_range_are_refused_by_their_version() {
+    for version in [1u16, 4, 6, 99] {
+        let mut hello = HELLO_OF_0_1_0.to_vec();
+        hello[4..6].copy_from_slice(&version.to_le_bytes());
+        let mut welcome = WELCOME_OF_0_1_0.to_vec();
+        welcome[4..6].copy_from_slice(&version.to_le_bytes());
+        let (mut greeting, _) = ClientGreeting::begin(&self::hello(), ANNOUNCED);
+        for refused in [receive_hello(&hello, ANNOUNCED).err(), greeting.receive(&welcome).err()] {
+            let said = refused.unwrap().to_string();
+            let versions = format!("the peer has protocol version {version}, this side version 5; ");
+            assert!(said.starts_with(&versions), "{said}");
+        }
+    }
+}
+
+#[test]
+fn second_announcement_and_damaged_ones_are_refused() {
+    let (mut greeting, _) = ClientGreeting::begin(&hello(), ANNOUNCED);
+    let announcement = encode_announcement(ANNOUNCED).split_off(4);
+    for len in 4..announcement.len() {
+        assert!(greeting.receive(&announcement[..len]).is_err(), "{len}");
+        assert!(receive_answer(&announcement[..len], ANNOUNCED).is_err(), "{len}");
+    }
+    assert!(matches!(greeting.receive(&announcement), Ok(Step::Send(_))));
+    assert!(greeting.receive(&announcement).is_err());
+    assert!(receive_answer(HELLO_OF_0_1_0, ANNOUNCED).is_err());
+}
