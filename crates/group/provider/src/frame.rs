@@ -3,6 +3,11 @@
 //! A frame is its length (4 bytes, without itself), a kind (1 byte) and what belongs to it. The one who connects sends
 //! [`Frame::Hello`], gets [`Frame::Answer`], and from then on sends frames and gets none: the other direction is another
 //! connection. The version of all formats, those of the consensus included, is in the hello.
+//!
+//! Hello and Welcome carry an [`Announcement`]: a range of versions, and feature bits. A frame that came after
+//! [`LEGACY_VERSION`] began belongs to a feature ([`Frame::for_peer`]), and is sent only to a member that has announced
+//! it. A *legacy* member, of a build before this, refuses such a Hello and ends the connection; it gets a legacy one,
+//! with one version and no features, on the next.
 
 use crate::bytes::{BytesError, Reader, put_bytes};
 use crate::history::History;
@@ -14,10 +19,28 @@ use redoubt_consensus::codec::{
 use redoubt_consensus::message::Message;
 use redoubt_consensus::record::Snapshot;
 use redoubt_consensus::types::{Incarnation, MemberId};
+use redoubt_negotiation::{Announcement, BadAnnouncement, Features, Versions};
+use std::borrow::Cow;
 use std::io::{self, Read};
 
-/// Version of the frames and of all that is in them.
-pub const VERSION: u32 = 5;
+/// The newest version of the frames and of all that is in them.
+pub const VERSION: u16 = 5;
+/// The oldest one that this member speaks.
+pub const OLDEST_VERSION: u16 = 5;
+/// The version of members that compare one number.
+pub const LEGACY_VERSION: u16 = 5;
+const _: () = assert!(LEGACY_VERSION <= OLDEST_VERSION && OLDEST_VERSION <= VERSION);
+
+/// [`Frame::WhoHears`] and [`Frame::Hears`].
+pub const INDIRECT_HEARING: Features = Features(1 << 0);
+/// [`Frame::Applied`] of a member that is desynchronised on purpose.
+pub const OUT_OF_STEP: Features = Features(1 << 1);
+/// The versions and features of this member.
+pub const ANNOUNCED: Announcement = Announcement::new(
+    Versions::new(OLDEST_VERSION, VERSION),
+    Features::NONE,
+    INDIRECT_HEARING.with(OUT_OF_STEP),
+);
 /// Longer frames are refused: nobody sends one.
 pub const MAX_FRAME_LEN_BYTES: usize = 256 << 20;
 /// No hello is longer: before it nothing is known of the other side.
@@ -27,8 +50,10 @@ const MAGIC: [u8; 8] = *b"RDTGROUP";
 /// Who connects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hello {
-    /// Its version.
-    pub version: u32,
+    /// Its versions and features.
+    pub announced: Announcement,
+    /// It is sent as legacy members send and understand it. Then nothing but one version is announced.
+    pub is_legacy: bool,
     /// `wsrep_cluster_name`.
     pub cluster_name: String,
     /// Its group; none yet: all zero.
@@ -48,6 +73,8 @@ pub struct Hello {
 pub enum Answer {
     /// Go on.
     Welcome {
+        /// Its versions and features; `None`: to a legacy hello, or of a legacy member.
+        announced: Option<Announcement>,
         /// Who answers.
         member: MemberId,
         /// Its group.
@@ -126,6 +153,9 @@ pub enum FrameError {
     /// It is something else altogether.
     #[error("the peer does not speak the group protocol")]
     NoHello,
+    /// Its versions cannot be.
+    #[error("{0}")]
+    Announcement(#[from] BadAnnouncement),
     /// Too long.
     #[error("invalid frame length {0}")]
     TooLong(usize),
@@ -148,6 +178,9 @@ const WELCOME_OF_HISTORY: u8 = 10;
 const WHO_HEARS: u8 = 11;
 const HEARS: u8 = 12;
 const APPLIED_OUT_OF_STEP: u8 = 13;
+/// An announcement, a history that may be empty, then as those without.
+const HELLO_WITH_ANNOUNCEMENT: u8 = 14;
+const WELCOME_WITH_ANNOUNCEMENT: u8 = 15;
 
 impl Frame {
     /// As it goes over a connection, its length included.
@@ -166,6 +199,18 @@ impl Frame {
         out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
     }
 
+    /// The frame to send to a member with these features: this one, one with less in it, or none.
+    pub fn for_peer(&self, features: Features) -> Option<Cow<'_, Self>> {
+        match self {
+            Self::WhoHears(_) | Self::Hears(_) if !features.contains(INDIRECT_HEARING) => None,
+            // It waits for this one then, for as long as it did when it was made.
+            Self::Applied { seqno, is_in_step: false } if !features.contains(OUT_OF_STEP) => {
+                Some(Cow::Owned(Self::Applied { seqno: *seqno, is_in_step: true }))
+            }
+            _ => Some(Cow::Borrowed(self)),
+        }
+    }
+
     /// Whether these bytes begin with a frame and all of it.
     pub fn is_whole(bytes: &[u8]) -> bool {
         let content = bytes.split_first_chunk().map(|(len, content)| (u32::from_le_bytes(*len), content));
@@ -175,17 +220,24 @@ impl Frame {
     fn encode_content(&self, out: &mut Vec<u8>) {
         match self {
             Self::Hello(hello) => {
-                put_kind(HELLO, HELLO_OF_HISTORY, &hello.history, out);
+                if hello.is_legacy {
+                    put_kind(HELLO, HELLO_OF_HISTORY, &hello.history, out);
+                } else {
+                    put_announced(HELLO_WITH_ANNOUNCEMENT, hello.announced, &hello.history, out);
+                }
                 out.extend_from_slice(&MAGIC);
-                out.extend_from_slice(&hello.version.to_le_bytes());
+                out.extend_from_slice(&u32::from(hello.announced.versions().newest()).to_le_bytes());
                 put_bytes(out, hello.cluster_name.as_bytes());
                 out.extend_from_slice(&hello.group.0);
                 out.extend_from_slice(&hello.member.0.to_le_bytes());
                 out.extend_from_slice(&hello.incarnation.0.to_le_bytes());
                 put_bytes(out, hello.listen_address.as_bytes());
             }
-            Self::Answer(Answer::Welcome { member, group, addresses, history }) => {
-                put_kind(WELCOME, WELCOME_OF_HISTORY, history, out);
+            Self::Answer(Answer::Welcome { announced, member, group, addresses, history }) => {
+                match announced {
+                    Some(announced) => put_announced(WELCOME_WITH_ANNOUNCEMENT, *announced, history, out),
+                    None => put_kind(WELCOME, WELCOME_OF_HISTORY, history, out),
+                }
                 out.extend_from_slice(&member.0.to_le_bytes());
                 out.extend_from_slice(&group.0);
                 out.extend_from_slice(&(addresses.len() as u32).to_le_bytes());
@@ -229,34 +281,13 @@ impl Frame {
     pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
         let mut reader = Reader::new(bytes);
         let kind = reader.u8()?;
-        let history = match kind {
-            HELLO_OF_HISTORY | WELCOME_OF_HISTORY => History::decode(&mut reader)?,
-            _ => History::default(),
-        };
-        if history.is_empty() && [HELLO_OF_HISTORY, WELCOME_OF_HISTORY].contains(&kind) {
-            return Err(reader.unknown().into());
-        }
         let frame = match kind {
-            HELLO | HELLO_OF_HISTORY => {
-                if reader.array::<8>()? != MAGIC {
-                    return Err(FrameError::NoHello);
-                }
-                Self::Hello(Hello {
-                    version: reader.u32()?,
-                    cluster_name: reader.text()?,
-                    group: GroupId(reader.array()?),
-                    member: MemberId(reader.u64()?),
-                    incarnation: Incarnation(reader.u64()?),
-                    listen_address: reader.text()?,
-                    history,
-                })
-            }
-            WELCOME | WELCOME_OF_HISTORY => {
-                let (member, group) = (MemberId(reader.u64()?), GroupId(reader.array()?));
-                let count = reader.u32()?;
-                let addresses = (0..count).map(|_| reader.text()).collect::<Result<_, _>>()?;
-                Self::Answer(Answer::Welcome { member, group, addresses, history })
-            }
+            HELLO
+            | HELLO_OF_HISTORY
+            | HELLO_WITH_ANNOUNCEMENT
+            | WELCOME
+            | WELCOME_OF_HISTORY
+            | WELCOME_WITH_ANNOUNCEMENT => greeting(kind, &mut reader)?,
             REFUSED => Self::Answer(Answer::Refused { reason: reader.text()? }),
             MESSAGE => Self::Message(decode_message(reader.rest())?),
             START => {
@@ -319,6 +350,48 @@ impl Frame {
         }
         Self::decode(&bytes).map(Some)
     }
+}
+
+/// A hello or a welcome.
+fn greeting(kind: u8, reader: &mut Reader<'_>) -> Result<Frame, FrameError> {
+    let announced = match kind {
+        HELLO_WITH_ANNOUNCEMENT | WELCOME_WITH_ANNOUNCEMENT => Some(Announcement::decode(reader.bytes()?)?),
+        _ => None,
+    };
+    let history = match kind {
+        HELLO | WELCOME => History::default(),
+        _ => History::decode(reader)?,
+    };
+    if history.is_empty() && [HELLO_OF_HISTORY, WELCOME_OF_HISTORY].contains(&kind) {
+        return Err(reader.unknown().into());
+    }
+    if [WELCOME, WELCOME_OF_HISTORY, WELCOME_WITH_ANNOUNCEMENT].contains(&kind) {
+        let (member, group) = (MemberId(reader.u64()?), GroupId(reader.array()?));
+        let count = reader.u32()?;
+        let addresses = (0..count).map(|_| reader.text()).collect::<Result<_, _>>()?;
+        return Ok(Frame::Answer(Answer::Welcome { announced, member, group, addresses, history }));
+    }
+    if reader.array::<8>()? != MAGIC {
+        return Err(FrameError::NoHello);
+    }
+    let version = reader.u32()?;
+    let legacy = || Announcement::of_legacy_peer(u16::try_from(version).unwrap_or(u16::MAX));
+    Ok(Frame::Hello(Hello {
+        announced: announced.unwrap_or_else(legacy),
+        is_legacy: announced.is_none(),
+        cluster_name: reader.text()?,
+        group: GroupId(reader.array()?),
+        member: MemberId(reader.u64()?),
+        incarnation: Incarnation(reader.u64()?),
+        listen_address: reader.text()?,
+        history,
+    }))
+}
+
+fn put_announced(kind: u8, announced: Announcement, history: &History, out: &mut Vec<u8>) {
+    out.push(kind);
+    put_bytes(out, &announced.encode());
+    history.encode(out);
 }
 
 fn put_member(kind: u8, member: MemberId, out: &mut Vec<u8>) {

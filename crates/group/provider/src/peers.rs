@@ -10,15 +10,22 @@
 //!
 //! With certificates ([`trust`]) nobody is listened to who is no member.
 //!
-//! Lock order: `dials`, `links`, `gathered`; the first is not held during a call that may wait.
+//! A member is sent no frame of a feature that it has not announced ([`Frame::for_peer`]). Its features come from its
+//! hello or its answer, from the later of both. A legacy member ends a connection whose hello announces something;
+//! the next one begins with a legacy hello.
+//!
+//! Lock order: `dials`, `links`, `features`, `gathered`; the first is not held during a call that may wait.
 
+mod greeting;
 pub mod trust;
 
-use crate::frame::{Answer, Frame, FrameError, Hello, MAX_FRAME_LEN_BYTES, MAX_HELLO_LEN_BYTES, VERSION};
+use crate::frame::{ANNOUNCED, Answer, Frame, FrameError, Hello, MAX_FRAME_LEN_BYTES, MAX_HELLO_LEN_BYTES};
 use crate::history::History;
 use crate::replica::GroupId;
+use greeting::{answer, disagreement, greet_either_way};
 use redoubt_consensus::types::{Incarnation, MemberId};
 use redoubt_locks::IgnorePoison;
+use redoubt_negotiation::{Announcement, Features};
 use redoubt_transport::{Connection, Reader, Written};
 use std::collections::{BTreeSet, HashMap};
 use std::io::BufReader;
@@ -103,12 +110,15 @@ pub struct Place {
 
 struct Shared {
     local: Local,
+    announced: Announcement,
     trust: Trust,
     strangers: Mutex<Strangers>,
     place: Mutex<Place>,
     events: Box<dyn Fn(Event, bool) + Send + Sync>,
     dials: Mutex<BTreeSet<String>>,
     links: Mutex<HashMap<MemberId, Link>>,
+    /// Those of each member that this one knows, too. None: it is a legacy member, or has not been met.
+    features: Mutex<HashMap<MemberId, Features>>,
     gathered: Mutex<HashMap<MemberId, Vec<u8>>>,
     connections: Mutex<Vec<std::sync::Weak<dyn Connection>>>,
     incoming: AtomicUsize,
@@ -137,15 +147,28 @@ impl Peers {
         trust: Trust,
         events: impl Fn(Event, bool) + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(bind)?;
+        Self::on(TcpListener::bind(bind)?, ANNOUNCED, local, place, trust, events)
+    }
+
+    /// As [`Peers::listen`], with these versions and features.
+    fn on(
+        listener: TcpListener,
+        announced: Announcement,
+        local: Local,
+        place: Place,
+        trust: Trust,
+        events: impl Fn(Event, bool) + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             local,
+            announced,
             trust,
             strangers: Mutex::default(),
             place: Mutex::new(place),
             events: Box::new(events),
             dials: Mutex::default(),
             links: Mutex::default(),
+            features: Mutex::default(),
             gathered: Mutex::default(),
             connections: Mutex::default(),
             incoming: AtomicUsize::new(0),
@@ -178,9 +201,13 @@ impl Peers {
         dial(&self.0, address);
     }
 
-    /// A frame for a member, sent with the next flush; lost if there is no connection then.
+    /// A frame for a member, sent with the next flush; lost if there is no connection then, or if the member is of a
+    /// version that does not know it.
     pub fn send(&self, to: MemberId, frame: &Frame) {
-        frame.encode_to(lock(&self.0.gathered).entry(to).or_default());
+        let features = lock(&self.0.features).get(&to).copied().unwrap_or_default();
+        if let Some(frame) = frame.for_peer(features) {
+            frame.encode_to(lock(&self.0.gathered).entry(to).or_default());
+        }
     }
 
     /// Sends what is gathered. Never waits.
@@ -326,7 +353,7 @@ fn keep_dialled(shared: &Arc<Shared>, address: &str) {
             shared.rest(LONGEST_PAUSE);
             continue;
         }
-        match greet(shared, address) {
+        match greet_either_way(shared, address) {
             Ok((_, member, _)) if member == shared.local.member => return,
             Ok((connection, member, addresses)) => {
                 addresses.iter().for_each(|address| dial(shared, address));
@@ -346,38 +373,6 @@ fn keep_dialled(shared: &Arc<Shared>, address: &str) {
             }
         }
         shared.rest(pause);
-    }
-}
-
-type Greeted = (Arc<dyn Connection>, MemberId, Vec<String>);
-
-fn greet(shared: &Shared, address: &str) -> Result<Greeted, String> {
-    let connection = shared.trust.connect(address, CONNECT_TIMEOUT, GREETING_TIMEOUT)?;
-    shared.keep(&connection);
-    let Place { group, incarnation, history } = lock(&shared.place).clone();
-    let hello = Hello {
-        version: VERSION,
-        cluster_name: shared.local.cluster_name.clone(),
-        group,
-        member: shared.local.member,
-        incarnation,
-        listen_address: shared.local.listen_address.clone(),
-        history: history.clone(),
-    };
-    connection.write_all(&Frame::Hello(hello).encode()).map_err(|error| error.to_string())?;
-    let answer = Frame::read(&mut Reader(Arc::clone(&connection)), MAX_HELLO_LEN_BYTES);
-    match answer.map_err(|error| error.to_string())? {
-        Some(Frame::Answer(Answer::Welcome { member, addresses, group: other, history: others })) => {
-            shared.trust.check(connection.identity(), member)?;
-            if other == group && !history.fits(&others) {
-                return Err(two_histories());
-            }
-            connection.set_deadline(None).map_err(|error| error.to_string())?;
-            Ok((connection, member, addresses))
-        }
-        Some(Frame::Answer(Answer::Refused { reason })) => Err(format!("refused: {reason}")),
-        Some(_) => Err("answered with something else".into()),
-        None => Err("ended the connection without an answer".into()),
     }
 }
 
@@ -485,7 +480,8 @@ fn serve(shared: &Arc<Shared>, connection: &Arc<dyn Connection>) {
         Err(reason) => Answer::Refused { reason },
     };
     if let Answer::Refused { reason } = &answer {
-        refuse(reason);
+        let disagreement = shared.announced.agree(hello.announced).map_err(|error| disagreement(&error));
+        refuse(disagreement.as_ref().err().unwrap_or(reason));
     }
     let is_refused = matches!(answer, Answer::Refused { .. });
     let sent = connection.write_all(&Frame::Answer(answer).encode());
@@ -496,6 +492,13 @@ fn serve(shared: &Arc<Shared>, connection: &Arc<dyn Connection>) {
         return;
     }
     let from = hello.member;
+    // A legacy hello may be of a member that did not get an answer to another one. Whether it is a legacy member shows
+    // when it is dialled.
+    if !hello.is_legacy
+        && let Ok(agreement) = shared.announced.agree(hello.announced)
+    {
+        lock(&shared.features).insert(from, agreement.features);
+    }
     dial(shared, &hello.listen_address);
     (shared.events)(Event::Greeted(hello), true);
     let end = loop {
@@ -515,49 +518,6 @@ fn serve(shared: &Arc<Shared>, connection: &Arc<dyn Connection>) {
     if !shared.is_closed() {
         (shared.events)(Event::Lost(from), true);
     }
-}
-
-fn answer(shared: &Shared, hello: &Hello) -> Answer {
-    if shared.is_isolated() {
-        return Answer::Refused { reason: "it is isolated (gmcast.isolate)".into() };
-    }
-    let Place { group, history, .. } = lock(&shared.place).clone();
-    let nobody = GroupId::default();
-    if hello.version != VERSION {
-        let reason = format!("its protocol is version {VERSION}, yours version {}", hello.version);
-        return Answer::Refused { reason };
-    }
-    if hello.cluster_name != shared.local.cluster_name {
-        let reason = format!(
-            "its wsrep_cluster_name is {:?}, yours {:?}",
-            shared.local.cluster_name, hello.cluster_name
-        );
-        return Answer::Refused { reason };
-    }
-    if hello.group != group && hello.group != nobody && group != nobody {
-        let reason =
-            "it is in another group of the same name: its data has another history than yours".into();
-        return Answer::Refused { reason };
-    }
-    if hello.group == group && group != nobody && !shared.trust.is_member(hello.member) {
-        // One that has just become a member may know so before this one: it tries again.
-        let reason = "it does not know this member any more: if it was removed or replaced, shut this server down, remove \
-                      redoubt_group.*.log from its data directory, and start it; it joins as a new member";
-        return Answer::Refused { reason: reason.into() };
-    }
-    if hello.group == group && !history.fits(&hello.history) {
-        return Answer::Refused { reason: two_histories() };
-    }
-    let addresses = lock(&shared.dials).iter().take(MAX_ADDRESSES).cloned().collect();
-    Answer::Welcome { member: shared.local.member, group, addresses, history }
-}
-
-/// The same text on both sides.
-fn two_histories() -> String {
-    "split brain: each of the two servers continued alone, and their histories cannot be merged. Choose the \
-     server whose data is to stay, shut the other one down, and remove redoubt_group.*.log from its data \
-     directory. Then start it; it receives the state of the other server"
-        .into()
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use super::*;
 use trust::Members;
 
+mod versions;
+
 struct Nobody;
 
 impl Members for Nobody {
@@ -30,6 +32,7 @@ fn welcome(listener: &TcpListener, member: MemberId) -> TcpStream {
     let hello = Frame::read(&mut stream, MAX_HELLO_LEN_BYTES).unwrap();
     assert!(matches!(hello, Some(Frame::Hello(hello)) if hello.member == MemberId(1)));
     let answer = Answer::Welcome {
+        announced: Some(ANNOUNCED),
         member,
         group: GroupId([3; 16]),
         addresses: Vec::new(),
