@@ -265,13 +265,13 @@ nfs:
 # and not installed. A quarter of an hour; figures on standard output.
 GALERA = target/galera/usr/lib/galera/libgalera_smm.so
 group-anchor: $(GALERA)
-	bash -euc '. scripts/setup.sh; setup_paths; setup_packages; setup_plugins'
+	bash -euc '. scripts/setup.sh; setup_paths; setup_packages "$$REDOUBT_BUILD_NEEDS $$REDOUBT_SERVER_NEEDS $$REDOUBT_TEST_NEEDS"; setup_plugins'
 	REDOUBT_GALERA=$(CURDIR)/$(GALERA) cargo test --release -p redoubt-testkit --test group galera -- \
 	  --ignored --nocapture --test-threads 1
 
 # The same held against our own library, all of it: five minutes.
 group:
-	bash -euc '. scripts/setup.sh; setup_paths; setup_packages; setup_plugins'
+	bash -euc '. scripts/setup.sh; setup_paths; setup_packages "$$REDOUBT_BUILD_NEEDS $$REDOUBT_SERVER_NEEDS $$REDOUBT_TEST_NEEDS"; setup_plugins'
 	cargo build --release -p redoubt-cli -p redoubt-group
 	cargo test --release -p redoubt-testkit --test group members::own -- --include-ignored --nocapture --test-threads 1
 
@@ -281,7 +281,7 @@ model:
 
 # Random trouble for a group under load, ROUNDS of it (some 20 s each), from seed SEED on; as root.
 group-rounds:
-	bash -euc '. scripts/setup.sh; setup_paths; setup_packages; setup_plugins'
+	bash -euc '. scripts/setup.sh; setup_paths; setup_packages "$$REDOUBT_BUILD_NEEDS $$REDOUBT_SERVER_NEEDS $$REDOUBT_TEST_NEEDS"; setup_plugins'
 	cargo build --release -p redoubt-cli -p redoubt-group
 	REDOUBT_GROUP_ROUNDS=$(or $(ROUNDS),200) REDOUBT_GROUP_SEED=$(or $(SEED),1) \
 	  cargo test --release -p redoubt-testkit --test group -- rounds:: two_members:: --include-ignored --nocapture

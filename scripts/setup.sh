@@ -5,10 +5,12 @@
 # It installs what is missing and says so first: packages by name with apt, Rust with rustup. It changes
 # nothing that is there already, starts no service, and needs root or sudo only when a package is missing.
 
-# Programs needed, each with the Debian package it comes from.
-REDOUBT_NEEDS="cc:gcc git:git make:make curl:curl mariadbd:mariadb-server-core mariadb-install-db:mariadb-server-core \
-mariadb:mariadb-client-core mariadb-backup:mariadb-backup innochecksum:mariadb-server-core sysbench:sysbench ip:iproute2 nft:nftables nbdkit:nbdkit nbdfuse:libnbd-bin fusermount3:fuse3 nfs-ls:libnfs-utils \
-rsync:rsync ps:procps"
+# Programs, each with the Debian package that contains it: what a build needs, what ./demo needs, what tests need.
+REDOUBT_BUILD_NEEDS="cc:gcc make:make curl:curl"
+REDOUBT_SERVER_NEEDS="mariadbd:mariadb-server-core mariadb-install-db:mariadb-server-core mariadb:mariadb-client-core \
+sysbench:sysbench"
+REDOUBT_TEST_NEEDS="git:git mariadb-backup:mariadb-backup innochecksum:mariadb-server-core ip:iproute2 nft:nftables \
+nbdkit:nbdkit nbdfuse:libnbd-bin fusermount3:fuse3 nfs-ls:libnfs-utils rsync:rsync ps:procps"
 
 setup_say() { printf '%s\n' "$*" >&2; }
 
@@ -23,9 +25,11 @@ setup_paths() {
     export PATH
 }
 
+# setup_packages NEEDS...: installs the packages of the programs that are missing.
 setup_packages() {
     local need program package missing=""
-    for need in $REDOUBT_NEEDS; do
+    # shellcheck disable=SC2048 # lists of words
+    for need in $*; do
         program=${need%%:*}
         package=${need#*:}
         if ! command -v "$program" >/dev/null 2>&1; then
@@ -122,9 +126,13 @@ setup_component() {
     rustup component add "$1"
 }
 
+# setup_build PACKAGE...: builds the programs and libraries of these packages, or of the whole workspace.
 setup_build() {
+    local package arguments=()
+    for package in "$@"; do arguments+=(-p "$package"); done
+    [ $# -gt 0 ] || arguments=(--workspace)
     setup_say "Building (release)"
-    cargo build --release --locked --workspace || setup_fail "the build failed"
+    cargo build --release --locked "${arguments[@]}" || setup_fail "the build failed"
 }
 
 # For the tests that record block writes. Nothing mounts it on a machine without systemd; where it cannot be mounted
@@ -219,12 +227,22 @@ setup_plugins() {
     done
 }
 
+# Everything that a build and the tests need, and the build.
 setup_all() {
     setup_paths
-    setup_packages
+    setup_packages "$REDOUBT_BUILD_NEEDS" "$REDOUBT_SERVER_NEEDS" "$REDOUBT_TEST_NEEDS"
     setup_server_version
     setup_rust
     setup_build
+}
+
+# setup_demo PACKAGE...: what ./demo needs, and the build of these packages.
+setup_demo() {
+    setup_paths
+    setup_packages "$REDOUBT_BUILD_NEEDS" "$REDOUBT_SERVER_NEEDS"
+    setup_server_version
+    setup_rust
+    setup_build "$@"
 }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then

@@ -17,10 +17,8 @@ bootstrap() {
     if [ $# -gt 0 ]; then include=("--include=$*"); fi
     # shellcheck source=scripts/setup.sh
     . scripts/setup.sh
-    # shellcheck disable=SC2034 # for setup_packages
-    REDOUBT_NEEDS="mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs"
     setup_paths
-    setup_packages
+    setup_packages "mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs"
     # How to reach the mirror is taken over from the machine, as in ../guest/packages.sh.
     apt-config dump | awk '/^Acquire::/ && !/^Acquire::(IndexTargets|Allow|Languages)/' >"$RUN_DIR/apt.conf"
     # Without the descriptors of a run: mmdebstrap needs a free one below 10, for a shell that knows no others.

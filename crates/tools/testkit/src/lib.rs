@@ -21,7 +21,6 @@
 //! * [`encryption`]: the key management plugin.
 //! * [`command`]: one run of the `redoubt` command, with a deadline.
 //! * [`connections`]: what is done with connections to a server that has the network library.
-//! * [`sysbench`]: sysbench with a fixed seed, and its report as numbers.
 //!
 //! This crate is never a dependency of a product crate.
 
@@ -51,4 +50,3 @@ pub mod scale;
 pub mod script;
 pub mod server_suite;
 pub mod sessions;
-pub mod sysbench;

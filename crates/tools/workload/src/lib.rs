@@ -10,6 +10,7 @@
 //! * [`sql`]: connections and statements.
 //! * [`load`]: clients in a closed loop, a warm-up and a window. [`tpcc`], [`oltp`] (sysbench's mixes): what they do.
 //! * [`ledger`]: clients that remember outside the database which commits were acknowledged.
+//! * [`sysbench`]: the program sysbench with a fixed seed, and its report as numbers.
 //! * [`check`]: checksums, definitions and `CHECK TABLE` of all tables.
 //! * [`error`]: the one error type of all this.
 
@@ -24,6 +25,7 @@ pub mod process;
 pub mod product;
 pub mod server;
 pub mod sql;
+pub mod sysbench;
 pub mod tpcc;
 
 pub use error::{Error, Result};

@@ -19,7 +19,7 @@ use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;
 
 use crate::command::{Outcome, PATIENCE};
-use crate::sysbench::{Sysbench, parse_report};
+use redoubt_workload::sysbench::{Sysbench, parse_report};
 
 mod admission;
 mod elsewhere;

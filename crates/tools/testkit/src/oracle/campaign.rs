@@ -22,7 +22,7 @@ use super::refused::{Refusal, refused_by_both};
 use super::replay::Defect;
 use super::shrink;
 use crate::generator::Config;
-use crate::sysbench::Sysbench;
+use redoubt_workload::sysbench::Sysbench;
 
 /// Source of the redo of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]

@@ -11,7 +11,6 @@ use mysql::prelude::Queryable;
 use redoubt_testkit::battery::{self, Restart, Schedule};
 use redoubt_testkit::features;
 use redoubt_testkit::sessions::wait_until_still;
-use redoubt_testkit::sysbench::Sysbench;
 use redoubt_workload::check::{check_all, checksums};
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::ledger::{self, Entries, Options, Run};
@@ -19,6 +18,7 @@ use redoubt_workload::load::Until;
 use redoubt_workload::oltp::Mix;
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;
+use redoubt_workload::sysbench::Sysbench;
 
 fn run_battery(page_size_bytes: u32, innodb_args: &[&str], schedule: Schedule) {
     let mut config = battery::config(Launcher::Stock);

@@ -1,13 +1,13 @@
 //! `--compress`: the same load with and without, side by side; and nothing is lost with it.
 
 use redoubt_testkit::node::Node;
-use redoubt_testkit::sysbench::{Report, Sysbench};
 use redoubt_workload::check::{check_all, finish_purge};
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::ledger::{self, Entries, Options, Run};
 use redoubt_workload::load::Until;
 use redoubt_workload::oltp::Mix;
 use redoubt_workload::process::poll_until;
+use redoubt_workload::sysbench::{Report, Sysbench};
 
 use super::{NODE_ARGS, PATIENCE, Setup};
 

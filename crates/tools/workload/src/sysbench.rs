@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use redoubt_workload::error::{Error, Result};
-use redoubt_workload::load::Until;
-use redoubt_workload::oltp::{DATABASE, Mix};
-use redoubt_workload::process::{Process, find_program, run_to_end};
-use redoubt_workload::sql::{connect, execute};
+use crate::error::{Error, Result};
+use crate::load::Until;
+use crate::oltp::{DATABASE, Mix};
+use crate::process::{Process, find_program, run_to_end};
+use crate::sql::{connect, execute};
 
 /// Size and seed of a load.
 #[derive(Debug, Clone)]
