@@ -185,6 +185,15 @@ pub struct ManualArguments {
     pub directory: PathBuf,
 }
 
+/// Form of a node's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// Lines of text.
+    Text,
+    /// One JSON object per line, with the fields `timestamp`, `level`, `event`, `message` and those of the event.
+    Json,
+}
+
 #[derive(Args)]
 pub struct NodeArguments {
     /// Directory for the volumes; created if missing.
@@ -193,6 +202,9 @@ pub struct NodeArguments {
     /// Address to listen on; port 0 takes a free one. An address that other hosts reach needs --tls.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
     pub listen: String,
+    /// Form of the log on standard error: lines of text, or one JSON object per line.
+    #[arg(long, value_name = "FORMAT", default_value = "text", env = "REDOUBT_LOG_FORMAT")]
+    pub log_format: LogFormat,
     /// Listen on a unix socket too, @redoubt-node/ADDRESS in the abstract namespace, which servers on this host use
     /// instead of TCP, as far as --local-users allows. It requires TLS if TCP does.
     #[arg(long, value_name = "on|off", default_value = "on", action = clap::ArgAction::Set, value_parser = parse_switch)]

@@ -16,7 +16,7 @@ const EXIT_STATUS: [(&str, &str); 4] = [
     ("3", "`redoubt run --no-takeover`: another server has the volume."),
 ];
 /// Variables that more than one sub-command reads.
-const ENVIRONMENT: [(&str, &str); 5] = [
+const ENVIRONMENT: [(&str, &str); 6] = [
     ("REDOUBT_NODE", "Address of the storage node, as --node."),
     ("REDOUBT_TLS", "Directory with the certificates for TLS, as --tls."),
     (
@@ -28,6 +28,7 @@ const ENVIRONMENT: [(&str, &str); 5] = [
         "REDOUBT_LOG",
         "Level of the node's log on standard error: error, warn, info (the default), debug or trace.",
     ),
+    ("REDOUBT_LOG_FORMAT", "Form of the node's log: text (the default) or json, as --log-format."),
 ];
 
 /// Prints what a shell needs to complete the command's words.

@@ -1,6 +1,6 @@
 //! `redoubt node`.
 
-use crate::args::{LogArguments, NfsArguments, NodeArguments, PageArguments, StatusPageArguments};
+use crate::args::{LogArguments, LogFormat, NfsArguments, NodeArguments, PageArguments, StatusPageArguments};
 use crate::error::{CliError, Result};
 use crate::output::announce;
 use crate::run::datadir::ids_of;
@@ -28,7 +28,7 @@ const STOP_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// # Errors
 /// If directory or address cannot be used.
 pub fn run(arguments: &NodeArguments) -> Result<()> {
-    start_logging();
+    start_logging(arguments.log_format);
     let page = status_page(&arguments.status)?;
     let nfs = nfs(&arguments.nfs)?;
     let mut options = options(arguments)?;
@@ -244,15 +244,21 @@ fn make_private_directory(path: &Path) -> Result<()> {
     made.map_err(|error| CliError::io("create", path, error))
 }
 
-fn start_logging() {
+fn start_logging(format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("REDOUBT_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(format == LogFormat::Text && std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .with_target(false)
-        // What it would say of a log that cannot be written, it would say there, and panic.
-        .log_internal_errors(false)
-        .init();
+        // Without this, a failed write to standard error would be reported on standard error, and panic.
+        .log_internal_errors(false);
+    match format {
+        LogFormat::Text => lines.init(),
+        // Fields of the event beside `timestamp` and `level`, as log collectors expect them; no span is ever open.
+        LogFormat::Json => {
+            lines.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //! What a group is stands elsewhere: here it is JSON that the page in `assets/group.js` understands. Invariants: a
 //! request asks no server; the history holds [`HISTORY`] moments at most. The lock is a leaf, held for moments only.
 
+use crate::exposition::CONTENT_TYPE;
 use crate::samples::HISTORY;
 use crate::server::{File, HTML, JSON, SCRIPT, Site};
 use crate::{Running, StatusPage, StatusPageError};
@@ -10,7 +11,7 @@ use hyper::body::Bytes;
 use redoubt_locks::IgnorePoison;
 use serde::Serialize;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A group at a moment, or why nothing is known of it.
@@ -23,12 +24,23 @@ struct Moment<'a, T> {
     error: Option<&'a str>,
 }
 
-/// Moments as JSON, the newest one last.
+/// Renders the newest moment as Prometheus metrics.
+pub type Render<T> = fn(&Seen<T>) -> String;
+
+/// The newest moments.
 #[derive(Default)]
-struct Moments(Mutex<VecDeque<String>>);
+struct Moments(Mutex<Recent>);
+
+#[derive(Default)]
+struct Recent {
+    /// As JSON, the newest one last.
+    json: VecDeque<String>,
+    /// The newest one as Prometheus metrics.
+    metrics: String,
+}
 
 impl Moments {
-    fn add<T: Serialize>(&self, seen: &Seen<T>) {
+    fn add<T: Serialize>(&self, seen: &Seen<T>, render: Render<T>) {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let moment = Moment {
             at_unix_ms: since_epoch.as_millis() as u64,
@@ -37,20 +49,26 @@ impl Moments {
         };
         // Numbers, texts and maps with text keys can always be written.
         let text = serde_json::to_string(&moment).unwrap_or_default();
-        let mut moments = self.0.lock().ignore_poison();
-        while moments.len() >= HISTORY {
-            moments.pop_front();
+        let metrics = render(seen);
+        let mut recent = self.lock();
+        while recent.json.len() >= HISTORY {
+            recent.json.pop_front();
         }
-        moments.push_back(text);
+        recent.json.push_back(text);
+        recent.metrics = metrics;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Recent> {
+        self.0.lock().ignore_poison()
     }
 
     fn newest(&self) -> String {
-        self.0.lock().ignore_poison().back().cloned().unwrap_or_default()
+        self.lock().json.back().cloned().unwrap_or_default()
     }
 
     fn all(&self) -> String {
-        let moments = self.0.lock().ignore_poison();
-        let all: Vec<&str> = moments.iter().map(String::as_str).collect();
+        let recent = self.lock();
+        let all: Vec<&str> = recent.json.iter().map(String::as_str).collect();
         format!("[{}]", all.join(","))
     }
 }
@@ -67,12 +85,13 @@ impl Site for Moments {
         match path {
             "/live.json" => Some((JSON, Bytes::from(self.newest()))),
             "/history.json" => Some((JSON, Bytes::from(self.all()))),
+            "/metrics" => Some((CONTENT_TYPE, Bytes::from(self.lock().metrics.clone()))),
             _ => None,
         }
     }
 
     fn paths(&self) -> &'static str {
-        "/, /live.json and /history.json"
+        "/, /live.json, /history.json and /metrics"
     }
 
     fn name_option(&self) -> &'static str {
@@ -85,14 +104,15 @@ impl StatusPage {
     ///
     /// # Errors
     /// [`StatusPageError::Start`].
-    pub fn start_group<T: Serialize>(
+    pub fn start_group<T: Serialize + 'static>(
         self,
         mut look: impl FnMut() -> Seen<T> + Send + 'static,
+        render: Render<T>,
     ) -> Result<Running, StatusPageError> {
         let moments = Arc::new(Moments::default());
-        moments.add(&look());
+        moments.add(&look(), render);
         let added = Arc::clone(&moments);
-        self.serve(moments, move || added.add(&look()))
+        self.serve(moments, move || added.add(&look(), render))
     }
 }
 
@@ -103,10 +123,12 @@ mod tests {
     #[test]
     fn the_history_is_bounded_and_ends_with_the_newest() {
         let moments = Moments::default();
+        let render = |seen: &Seen<usize>| seen.as_ref().map_or_else(|_| "none".to_owned(), usize::to_string);
         for number in 0..HISTORY + 3 {
-            moments.add(&Ok(number));
+            moments.add(&Ok(number), render);
         }
-        moments.add::<usize>(&Err("nobody \"answers\"".to_owned()));
+        moments.add(&Err("nobody \"answers\"".to_owned()), render);
+        assert_eq!(moments.lock().metrics, "none");
         let all: serde_json::Value = serde_json::from_str(&moments.all()).unwrap();
         let all = all.as_array().unwrap();
         assert_eq!(all.len(), HISTORY);

@@ -18,9 +18,12 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod exposition;
 pub mod group;
 pub mod guard;
+pub mod health;
 pub mod metrics;
+pub mod report;
 mod samples;
 mod server;
 

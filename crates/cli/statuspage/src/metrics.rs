@@ -4,26 +4,16 @@
 //! counter that the node or the server's library has is there: one that no table here knows gets a name made from its
 //! own.
 
+use crate::exposition::{Kind, head, number, sample};
 use redoubt_wire::control::{NodeStatus, Room, VolumeStatus};
 use redoubt_wire::figures::{Times, bucket_end_micros};
 use std::collections::BTreeMap;
-use std::fmt::Write;
-
-/// Media type of the result.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Powers of two of microseconds that are bounds of a histogram: 16 us to 67 s.
 const BOUND_POWERS: std::ops::RangeInclusive<u32> = 4..=26;
 
 /// States a volume can be in.
 const STATES: [&str; 7] = ["ready", "attached", "waiting", "stopped", "exporting", "recovering", "unusable"];
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-}
 
 /// Samples of one metric: labels besides `volume` and value.
 type Values = Vec<(Vec<(&'static str, String)>, f64)>;
@@ -568,37 +558,6 @@ fn made_name(prefix: &str, counter: &str) -> String {
 
 fn made_help(counter: &str) -> String {
     format!("Counter {counter} of `redoubt status`.")
-}
-
-fn head(out: &mut String, name: &str, kind: Kind, help: &str) {
-    let kind = match kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram => "histogram",
-    };
-    let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-}
-
-fn sample(out: &mut String, name: &str, labels: &[(&str, String)], value: f64) {
-    out.push_str(name);
-    for (at, (label, text)) in labels.iter().enumerate() {
-        out.push(if at == 0 { '{' } else { ',' });
-        let _ = write!(out, "{label}=\"{}\"", escaped(text));
-    }
-    if !labels.is_empty() {
-        out.push('}');
-    }
-    let _ = writeln!(out, " {}", number(value));
-}
-
-/// A label's text.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-fn number(value: f64) -> String {
-    format!("{value}")
 }
 
 /// The largest bound of the histograms is the end of a bucket of the node's.

@@ -3,8 +3,10 @@
 //! Invariants: a sample does not change; each form of it is rendered once, when it is first asked for. The history
 //! holds [`HISTORY`] points at most. The lock is a leaf, held for moments only.
 
+use crate::exposition::CONTENT_TYPE;
+use crate::health;
 use crate::metrics;
-use crate::server::{File, HTML, JSON, SCRIPT, Site};
+use crate::server::{File, HTML, Health, JSON, SCRIPT, Site};
 use hyper::body::Bytes;
 use redoubt_locks::IgnorePoison;
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
@@ -12,7 +14,7 @@ use redoubt_wire::figures::Times;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Points kept.
 pub const HISTORY: usize = 600;
@@ -59,6 +61,8 @@ struct Moment {
 /// One look at the node, and its forms.
 pub struct Sample {
     status: NodeStatus,
+    /// When the node reported it.
+    taken: Instant,
     moment: Moment,
     status_json: OnceLock<Bytes>,
     live_json: OnceLock<Bytes>,
@@ -139,13 +143,22 @@ impl Site for Samples {
             "/status.json" => (JSON, self.newest().status_json()),
             "/live.json" => (JSON, self.newest().live_json()),
             "/history.json" => (JSON, self.history_json()),
-            "/metrics" => (metrics::CONTENT_TYPE, self.newest().metrics()),
+            "/metrics" => (CONTENT_TYPE, self.newest().metrics()),
             _ => return None,
         })
     }
 
+    fn check(&self, path: &str) -> Option<Health> {
+        let newest = self.newest();
+        match path {
+            "/healthz" => Some(health::alive(newest.taken.elapsed())),
+            "/readyz" => Some(health::ready(newest.taken.elapsed(), &newest.status)),
+            _ => None,
+        }
+    }
+
     fn paths(&self) -> &'static str {
-        "/, /status.json, /live.json, /history.json and /metrics"
+        "/, /status.json, /live.json, /history.json, /metrics, /healthz and /readyz"
     }
 
     fn name_option(&self) -> &'static str {
@@ -162,6 +175,7 @@ impl Sample {
         let moment = Moment { at_unix_ms: since_epoch.as_millis() as u64, volumes: volumes.collect() };
         Self {
             status: status.clone(),
+            taken: Instant::now(),
             moment,
             status_json: OnceLock::new(),
             live_json: OnceLock::new(),

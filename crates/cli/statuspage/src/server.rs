@@ -95,11 +95,25 @@ pub trait Site: Send + Sync + 'static {
     /// What else is at a path: media type, contents.
     fn find(&self, path: &str) -> Option<(&'static str, Bytes)>;
 
+    /// Result of the health check at this path; `None` if the path is not a health check.
+    fn check(&self, _path: &str) -> Option<Health> {
+        None
+    }
+
     /// For those who ask for what there is not: what there is.
     fn paths(&self) -> &'static str;
 
     /// The option that gives this page a name.
     fn name_option(&self) -> &'static str;
+}
+
+/// Result of a health check, for orchestrators and load balancers: status 200, or 503 with the reason as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// The check passes.
+    Passes,
+    /// The check fails, for this reason.
+    Fails(String),
 }
 
 /// A site, and the names under which it may be read.
@@ -194,9 +208,14 @@ fn respond(request: &Request<Incoming>, served: &Served) -> Response<Full<Bytes>
             "Only GET and HEAD: nothing can be changed here.\n".to_owned(),
         )
     } else {
-        match find(request.uri().path(), site.as_ref()) {
-            Some((media_type, body)) => (StatusCode::OK, media_type, body),
-            None => refused(StatusCode::NOT_FOUND, format!("No such page. There are {}.\n", site.paths())),
+        let path = request.uri().path();
+        match (site.check(path), find(path, site.as_ref())) {
+            (Some(Health::Passes), _) => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),
+            (Some(Health::Fails(why)), _) => refused(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+            (None, Some((media_type, body))) => (StatusCode::OK, media_type, body),
+            (None, None) => {
+                refused(StatusCode::NOT_FOUND, format!("No such page. There are {}.\n", site.paths()))
+            }
         }
     };
     let mut response = Response::new(Full::new(body));

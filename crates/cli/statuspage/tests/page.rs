@@ -76,6 +76,8 @@ fn every_path_has_its_type_and_the_safe_headers() {
         ("/history.json", "application/json"),
         ("/metrics", "text/plain; version=0.0.4"),
         ("/metrics?a=b", "text/plain; version=0.0.4"),
+        ("/healthz", "text/plain"),
+        ("/readyz", "text/plain"),
         ("/nothing", "text/plain"),
         ("/../etc/passwd", "text/plain"),
     ] {
@@ -93,6 +95,66 @@ fn every_path_has_its_type_and_the_safe_headers() {
     assert_eq!(json["volumes"][0]["name"], HOSTILE);
     let page = http::get(address, "/").text();
     assert!(!page.contains("http://") && !page.contains("https://"), "nothing from elsewhere");
+}
+
+/// A page of a node whose volumes are in these states; the state is read again for each sample.
+fn page_of(state: &Arc<std::sync::Mutex<&'static str>>) -> (Running, SocketAddr) {
+    let page = StatusPage::bind(&local()).unwrap();
+    let (address, state) = (page.address(), Arc::clone(state));
+    let source = Arc::new(move || {
+        let state = (*state.lock().unwrap()).to_owned();
+        let volume = VolumeStatus { name: "shop".to_owned(), state, ..VolumeStatus::default() };
+        NodeStatus { volumes: vec![volume], ..NodeStatus::default() }
+    });
+    (page.start(source).unwrap(), address)
+}
+
+#[test]
+fn readyz_fails_while_a_volume_is_recovering_healthz_passes() {
+    let state = Arc::new(std::sync::Mutex::new("recovering"));
+    let (_running, address) = page_of(&state);
+    let unready = http::get(address, "/readyz");
+    assert_eq!((unready.status, unready.text().contains("shop")), (503, true), "{unready:?}");
+    assert!(unready.headers["content-type"].starts_with("text/plain"));
+    assert_eq!(http::get(address, "/healthz").status, 200);
+
+    // A stopped volume is reported by alerts; a restart of the node would interrupt the others.
+    *state.lock().unwrap() = "stopped";
+    let guard = Instant::now() + Duration::from_secs(120);
+    while http::get(address, "/readyz").status != 200 {
+        assert!(Instant::now() < guard, "the next sample does not make the node ready");
+    }
+    assert_eq!(http::get(address, "/readyz").text(), "ok\n");
+}
+
+#[test]
+fn healthz_fails_when_the_node_does_not_report_its_state() {
+    // The source blocks after its first answer, as a node does that hangs on a lock.
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    let (receiver, asked) = (std::sync::Mutex::new(receiver), AtomicU64::new(0));
+    let page = StatusPage::bind(&local()).unwrap();
+    let address = page.address();
+    let source = Arc::new(move || {
+        if asked.fetch_add(1, Ordering::Relaxed) > 0 {
+            let _ = receiver.lock().unwrap().recv();
+        }
+        status()
+    });
+    let running = page.start(source).unwrap();
+    assert_eq!(http::get(address, "/healthz").status, 200);
+    let guard = Instant::now() + 20 * redoubt_statuspage::health::STALE_AFTER;
+    let failed = loop {
+        let answer = http::get(address, "/healthz");
+        if answer.status != 200 {
+            break answer;
+        }
+        assert!(Instant::now() < guard, "a node that hangs passes");
+    };
+    assert_eq!(failed.status, 503);
+    assert!(failed.text().contains("has not reported its state"), "{failed:?}");
+    assert_eq!(http::get(address, "/readyz").status, 503);
+    drop(sender);
+    drop(running);
 }
 
 #[test]
@@ -228,16 +290,43 @@ fn group(at: u64) -> serde_json::Value {
     })
 }
 
+/// A stand-in for the metrics of a group, which `redoubt group status` renders.
+fn members_metric(seen: &Result<serde_json::Value, String>) -> String {
+    let members = seen.as_ref().ok().and_then(|look| look["members"].as_array().map(Vec::len));
+    format!("members {}\n", members.unwrap_or(0))
+}
+
+#[test]
+fn reports_are_served_as_json_and_as_metrics_and_renewed() {
+    let bound = StatusPage::bind(&local()).unwrap();
+    let address = bound.address();
+    let mut reports = 0;
+    let make = move || {
+        reports += 1;
+        let (json, metrics) = (format!("[{reports}]"), format!("reports {reports}\n"));
+        redoubt_statuspage::report::Report { json, metrics }
+    };
+    let _running = bound.start_reports(make).unwrap();
+    let status = http::get(address, "/status.json");
+    assert_eq!((status.status, status.headers["content-type"].as_str()), (200, "application/json"));
+    let guard = Instant::now() + Duration::from_secs(120);
+    while http::get(address, "/metrics").text() == "reports 1\n" {
+        assert!(Instant::now() < guard, "the report is not renewed");
+    }
+    let missing = http::get(address, "/");
+    assert!(missing.status == 404 && missing.text().contains("/status.json and /metrics"), "{missing:?}");
+}
+
 #[test]
 fn the_page_of_a_group_shows_its_members_and_why_nothing_is_known() {
     let bound = StatusPage::bind(&local()).unwrap();
     let address = bound.address();
     let mut looks = 0;
-    let running = bound.start_group(move || {
+    let look = move || {
         looks += 1;
         Ok(group(looks))
-    });
-    let _running = running.unwrap();
+    };
+    let _running = bound.start_group(look, members_metric).unwrap();
     for (path, media_type) in [
         ("/", "text/html"),
         ("/group.js", "text/javascript"),
@@ -245,13 +334,15 @@ fn the_page_of_a_group_shows_its_members_and_why_nothing_is_known() {
         ("/page.css", "text/css"),
         ("/live.json", "application/json"),
         ("/history.json", "application/json"),
+        ("/metrics", "text/plain; version=0.0.4"),
     ] {
         let answer = http::get(address, path);
         assert_eq!(answer.status, 200, "{path}");
         assert!(answer.headers["content-type"].starts_with(media_type), "{path}");
     }
     let missing = http::get(address, "/status.json");
-    assert!(missing.status == 404 && missing.text().contains("/live.json and /history.json"));
+    assert!(missing.status == 404 && missing.text().contains("/history.json and /metrics"));
+    assert_eq!(http::get(address, "/metrics").text(), "members 3\n");
     let Some(browser) = browser::find("the_page_of_a_group_shows_its_members") else { return };
     let dom = browser::dom(browser, &format!("http://{address}/"));
     assert!(dom.contains("2 of 3") && dom.contains("4 s ago"), "{dom}");
@@ -261,7 +352,8 @@ fn the_page_of_a_group_shows_its_members_and_why_nothing_is_known() {
     let bound = StatusPage::bind(&local()).unwrap();
     let address = bound.address();
     let nobody = || -> Result<serde_json::Value, String> { Err("nobody answers".to_owned()) };
-    let _running = bound.start_group(nobody).unwrap();
+    let _running = bound.start_group(nobody, members_metric).unwrap();
+    assert_eq!(http::get(address, "/metrics").text(), "members 0\n");
     let dom = browser::dom(browser, &format!("http://{address}/"));
     assert!(dom.contains("nobody answers"), "{dom}");
 }

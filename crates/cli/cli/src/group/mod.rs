@@ -3,6 +3,7 @@
 pub mod args;
 mod create;
 mod look;
+mod metrics;
 mod page;
 pub mod plan;
 mod rescue;

@@ -21,7 +21,8 @@ pub fn serve(mut observer: Observer, listen: &str, allow_remote: bool, host_name
     let signals = Signals::block(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
     let page = StatusPage::bind(&settings)?;
     let address = page.address();
-    let _running = page.start_group(move || observer.look().map_err(|error| error.to_string()))?;
+    let _running =
+        page.start_group(move || observer.look().map_err(|error| error.to_string()), super::metrics::render)?;
     announce(&format!("listening on http://{address}/"));
     signals.wait();
     Ok(())

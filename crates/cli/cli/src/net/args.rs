@@ -56,7 +56,7 @@ pub struct NetRunArguments {
 }
 
 /// Which server is meant.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct Selection {
     /// The server with this process id.
     #[arg(long, value_name = "PID", conflicts_with = "datadir")]
@@ -73,6 +73,18 @@ pub struct NetStatusArguments {
     /// Print a JSON array with one object for each server.
     #[arg(long)]
     pub json: bool,
+    /// Print metrics in the text format of Prometheus, for example for a textfile collector.
+    #[arg(long, conflicts_with_all = ["json", "listen"])]
+    pub prometheus: bool,
+    /// Serve metrics at http://HOST:PORT/metrics and JSON at /status.json until SIGTERM or SIGINT.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "json")]
+    pub listen: Option<String>,
+    /// Let other hosts read them, too.
+    #[arg(long, requires = "listen")]
+    pub allow_remote: bool,
+    /// A name, besides `localhost` and addresses, under which they are read; may be repeated.
+    #[arg(long, value_name = "NAME", requires = "listen")]
+    pub host_name: Vec<String>,
 }
 
 /// Settings that can change at run time.

@@ -1,6 +1,8 @@
 //! `redoubt net`: the network library of servers on this host.
 
 pub mod args;
+mod metrics;
+mod page;
 mod servers;
 
 use crate::error::{CliError, Result};
@@ -297,15 +299,24 @@ impl NetStatus {
 }
 
 fn status(arguments: &NetStatusArguments) -> Result<()> {
+    if arguments.listen.is_some() {
+        return page::serve(arguments);
+    }
     let mut all = Vec::new();
+    let mut snapshots = Vec::new();
     for server in servers::selected(&arguments.selection)? {
         let snapshot = server.snapshot()?;
-        all.push((NetStatus::new(&server, &snapshot), snapshot));
+        all.push(NetStatus::new(&server, &snapshot));
+        snapshots.push(snapshot);
     }
     if arguments.json {
-        return print_json(&all.iter().map(|(status, _)| status).collect::<Vec<_>>());
+        return print_json(&all);
     }
-    for (status, snapshot) in &all {
+    if arguments.prometheus {
+        crate::output::show(format_args!("{}", metrics::render(&all)));
+        return Ok(());
+    }
+    for (status, snapshot) in all.iter().zip(&snapshots) {
         status.print(snapshot);
     }
     Ok(())

@@ -1,0 +1,41 @@
+//! `redoubt net status --listen`: figures of the network library for monitoring systems.
+//!
+//! Servers may start and end meanwhile. A host without one has the metric `redoubt_net_servers` at 0, and no error.
+
+use super::args::NetStatusArguments;
+use super::{NetStatus, metrics, servers};
+use crate::error::Result;
+use crate::output::announce;
+use redoubt_statuspage::report::Report;
+use redoubt_statuspage::{OptionNames, PageSettings, StatusPage};
+use redoubt_workload::process::{catch_signals, check_interrupt, poll_every};
+use std::time::Duration;
+
+/// Between two checks for a signal.
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Serves the figures until SIGTERM or SIGINT.
+///
+/// # Errors
+/// [`crate::error::CliError::StatusPage`] if the address cannot be used.
+pub fn serve(arguments: &NetStatusArguments) -> Result<()> {
+    let settings = PageSettings {
+        listen: arguments.listen.clone().unwrap_or_default(),
+        allow_remote: arguments.allow_remote,
+        host_names: arguments.host_name.clone(),
+        options: OptionNames { listen: "--listen", allow_remote: "--allow-remote" },
+    };
+    catch_signals()?;
+    let page = StatusPage::bind(&settings)?;
+    let address = page.address();
+    let selection = arguments.selection.clone();
+    let _running = page.start_reports(move || {
+        let found = servers::selected(&selection).unwrap_or_default();
+        let status = |server: &servers::NetServer| Some(NetStatus::new(server, &server.snapshot().ok()?));
+        let all: Vec<NetStatus> = found.iter().filter_map(status).collect();
+        Report { json: serde_json::to_string(&all).unwrap_or_default(), metrics: metrics::render(&all) }
+    })?;
+    announce(&format!("listening on http://{address}/metrics"));
+    let until_asked = || Ok(check_interrupt().err().map(drop));
+    Ok(poll_every(SIGNAL_CHECK_INTERVAL, "a signal", Duration::MAX, until_asked)?)
+}
