@@ -51,6 +51,7 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
     announce(&listening);
     if let Some(name) = node.local_name() {
         tracing::info!(
+            event = "local_socket_listening",
             "local socket @{name} for servers of root, of this user and of {:?}",
             arguments.local_users
         );
@@ -60,11 +61,11 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
     let (stopper, stop_timeout) = (Arc::clone(&node), Duration::from_secs(arguments.stop_timeout));
     spawn("signals", move || {
         let signal = signals.wait();
-        tracing::info!(signal, "stopping");
+        tracing::info!(event = "stopping", signal, "stopping");
         // Until the process has ended: also what the main thread does after it no longer serves takes part.
         let watched = Arc::clone(&stopper);
         if let Err(error) = spawn("stop-watch", move || watch_stop(&watched, stop_timeout)) {
-            tracing::warn!(%error, "the node has no timeout for stopping");
+            tracing::warn!(event = "stop_watch_failed", %error, "the node has no timeout for stopping");
         }
         // First: the process may end as soon as it has stopped.
         crate::notify::stopping();
@@ -95,13 +96,14 @@ fn watch_stop(node: &Node, timeout: Duration) {
         let waits_for = node.stop_waits_for().unwrap_or_else(|| "the status page".to_owned());
         if start.elapsed() >= timeout {
             tracing::error!(
+                event = "stop_timeout",
                 "stopping took longer than {} s (--stop-timeout) and still waits for {waits_for}; the node \
                  exits now: acknowledged data is durable, and the next start recovers it",
                 timeout.as_secs()
             );
             std::process::exit(1);
         }
-        tracing::warn!("stopping waits for {waits_for}");
+        tracing::warn!(event = "stop_waiting", "stopping waits for {waits_for}");
     }
 }
 

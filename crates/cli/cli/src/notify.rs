@@ -25,7 +25,11 @@ fn send(message: &str) {
         UnixDatagram::unbound().and_then(|socket| socket.send_to_addr(message.as_bytes(), &address))
     });
     if let Err(error) = sent {
-        tracing::warn!("cannot notify the service manager at {}: {error}", name.to_string_lossy());
+        tracing::warn!(
+            event = "notify_failed",
+            "cannot notify the service manager at {}: {error}",
+            name.to_string_lossy()
+        );
     }
 }
 

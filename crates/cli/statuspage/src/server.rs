@@ -137,7 +137,7 @@ pub fn start(listener: TcpListener, names: Vec<String>, site: Arc<dyn Site>) -> 
             tokio::select! {
                 result = accept(listener, site) => {
                     if let Err(error) = result {
-                        tracing::error!(%error, "the status page is no longer served");
+                        tracing::error!(event = "status_page_failed", %error, "the status page is no longer served");
                     }
                 }
                 _ = stopped => {}
@@ -156,7 +156,7 @@ async fn accept(listener: TcpListener, site: Arc<Served>) -> io::Result<()> {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "the status page cannot accept a connection");
+                tracing::warn!(event = "status_page_accept_failed", %error, "the status page cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }

@@ -5,5 +5,6 @@
 //! repository, and on made-up manifests that it must refuse.
 
 pub mod check;
+pub mod events;
 pub mod rules;
 pub mod workspace;

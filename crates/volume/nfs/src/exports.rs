@@ -136,7 +136,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn complain(text: &str) {
-    tracing::warn!("NFS: {text}");
+    tracing::warn!(event = "nfs_client_error", "NFS: {text}");
 }
 
 impl Export {
@@ -300,7 +300,7 @@ impl Exports {
             taking: Mutex::default(),
             open: Mutex::default(),
             complaints: Complaints::new(complain),
-            news: Complaints::new(|text| tracing::info!("NFS: {text}")),
+            news: Complaints::new(|text| tracing::info!(event = "nfs_notice", "NFS: {text}")),
         }
     }
 

@@ -92,6 +92,7 @@ impl Nfs {
                 return Err(NfsError::Exposed(address));
             }
             tracing::warn!(
+                event = "nfs_unauthenticated",
                 "serving NFS on {address} WITHOUT AUTHENTICATION, IN PLAIN TEXT: every host that reaches this \
                  address can read all volumes"
             );
@@ -126,7 +127,7 @@ impl Nfs {
             .name("nfs".to_owned())
             .spawn(move || accepting.accept(&listener))
             .map_err(NfsError::Start)?;
-        tracing::info!("serving NFS version 3 on {}, read-only", self.address);
+        tracing::info!(event = "nfs_listening", "serving NFS version 3 on {}, read-only", self.address);
         Ok(Running { server, thread: Some(thread) })
     }
 }
@@ -142,7 +143,7 @@ impl Running {
     pub fn stop(&self) {
         self.server.is_stopping.store(true, Ordering::Release);
         if let Err(error) = rustix::io::write(&self.server.wake, &1_u64.to_ne_bytes()) {
-            tracing::error!(%error, "cannot wake the thread that accepts NFS clients");
+            tracing::error!(event = "nfs_stop_failed", %error, "cannot wake the thread that accepts NFS clients");
         }
         for connection in lock(&self.server.connections).known.values() {
             let _ = connection.stream.shutdown(Shutdown::Both);
@@ -230,7 +231,7 @@ impl Server {
                     let _ = poll(&mut waiting, Some(&SWEEP_INTERVAL));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept an NFS client");
+                    tracing::warn!(event = "nfs_accept_failed", %error, "cannot accept an NFS client");
                     std::thread::sleep(ACCEPT_PAUSE);
                 }
             }
@@ -269,7 +270,7 @@ impl Server {
             counted.serve(stream);
         });
         if let Err(error) = spawned {
-            tracing::warn!(%error, "cannot start a thread for an NFS client");
+            tracing::warn!(event = "nfs_thread_failed", %error, "cannot start a thread for an NFS client");
             drop(Counted { server: self, number });
         }
     }

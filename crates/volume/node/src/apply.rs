@@ -393,7 +393,7 @@ fn begin(pages: StoredPages<'_>, page: &Page<'_>) -> Result<Option<(Builder, usi
     match Builder::from_store(pages, key, page_id, format) {
         Ok(builder) => Ok(Some((builder, 0))),
         Err(error @ NodeError::Page { .. }) if first.is_some() || page.ends_free() => {
-            tracing::warn!(page = %page_id, %error, "page initialised again by redo; earlier writes are not \
+            tracing::warn!(event = "page_initialised_again", page = %page_id, %error, "page initialised again by redo; earlier writes are not \
                                                      compared");
             Ok(first.map(|first| (Builder::empty(page_id, format), first)))
         }

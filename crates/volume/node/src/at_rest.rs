@@ -88,6 +88,7 @@ impl AtRest {
         let key_file = keys.ensure(volume)?;
         if key_file.is_new {
             tracing::warn!(
+                event = "volume_key_created",
                 volume,
                 key = %key_file.path.display(),
                 "made the key of an encrypted volume: the volume is lost without it; keep a copy in another place"
@@ -157,7 +158,7 @@ impl AtRest {
         }
         for ((_, key), of) in std::mem::take(&mut *added) {
             if remove(&of, key) == Removal::FilesAreOpen {
-                tracing::warn!(%key, "files of an encrypted volume are still open: they stay readable on this host");
+                tracing::warn!(event = "volume_key_in_use", %key, "files of an encrypted volume are still open: they stay readable on this host");
             }
         }
     }
@@ -172,14 +173,18 @@ enum Removal {
 /// What cannot be removed by trying again counts as done, with a word to the operator.
 fn remove(added: &Added, key: KeyIdentifier) -> Removal {
     match fscrypt::remove_key(&added.on_it, key) {
-        Ok(Left::Nothing) => tracing::info!(%key, "volume key removed from the kernel"),
+        Ok(Left::Nothing) => {
+            tracing::info!(event = "volume_key_removed", %key, "volume key removed from the kernel")
+        }
         Ok(Left::OpenFiles) => return Removal::FilesAreOpen,
-        Ok(Left::OtherUsers) => tracing::warn!(
+        Ok(Left::OtherUsers) => tracing::warn!(event = "volume_key_shared",
             %key,
             "another user of this host has added this volume key too; files stay readable until that user \
              removes it"
         ),
-        Err(error) => tracing::warn!(%key, %error, "cannot remove a volume key from the kernel"),
+        Err(error) => {
+            tracing::warn!(event = "volume_key_removal_failed", %key, %error, "cannot remove a volume key from the kernel")
+        }
     }
     Removal::Done
 }

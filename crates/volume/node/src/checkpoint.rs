@@ -208,7 +208,7 @@ impl CheckpointFiles {
 
 fn remove_names_but(directory: &Folder, kept: Option<u64>) {
     if let Err(error) = names_file::remove_others(directory, kept) {
-        tracing::warn!(%error, "a names file that is no longer used cannot be removed");
+        tracing::warn!(event = "names_file_not_removed", %error, "a names file that is no longer used cannot be removed");
     }
 }
 

@@ -82,6 +82,7 @@ pub fn warn_of_new_volumes(options: &NodeOptions) {
     let limits = RealDir::open(place).and_then(|dir| dir.untorn_limits());
     if !limits.is_ok_and(|limits| limits.is_some_and(|limits| limits.allow(0, USUAL_PAGE_LEN_BYTES))) {
         tracing::warn!(
+            event = "untorn_writes_unavailable",
             place = %place.display(),
             "--page-protection atomic: no volume can be made here, because writes of 16 KiB can be torn"
         );

@@ -270,6 +270,7 @@ impl<'v> Parser<'v> {
             return None;
         }
         tracing::warn!(
+            event = "foreign_file",
             path,
             "the server writes a file that the volume does not have: it was put into the data directory from outside, and stays \
              only there. To keep it, stop the server, take it from .redoubt-orphans after the next `redoubt run`, and create it \

@@ -27,7 +27,7 @@ const fn described(counter: Counter) -> (&'static str, &'static str) {
         Counter::Waited => ("redoubt_net_admission_waited_total", "Commands that waited for admission."),
         Counter::LetInLate => (
             "redoubt_net_admission_over_limit_total",
-            "Commands let in over the limit after the longest wait.",
+            "Commands let in over the limit after the timeout of admission.",
         ),
         Counter::WaitsEnded => {
             ("redoubt_net_admission_waits_ended_total", "Waits that ended without admission.")
@@ -94,7 +94,7 @@ pub fn render(servers: &[NetStatus]) -> String {
     metric(&mut out, servers, inside, |of| Some(of.admission.inside as f64));
     let waiting = ("redoubt_net_admission_waiting", gauge, "Connections that wait for admission.");
     metric(&mut out, servers, waiting, |of| Some(of.admission.waiting as f64));
-    let longest = ("redoubt_net_admission_longest_wait_seconds", gauge, "Longest wait that has ended.");
+    let longest = ("redoubt_net_admission_longest_wait_seconds", gauge, "Longest completed wait for admission.");
     metric(&mut out, servers, longest, |of| Some(of.admission.longest_ended_wait_seconds));
     links(&mut out, servers);
     out

@@ -124,7 +124,7 @@ impl Checksums {
     pub fn save(&self, directory: &Folder) {
         let is_new = std::mem::take(&mut self.state.lock().is_new);
         if is_new && let Err(error) = self.write(directory) {
-            tracing::warn!(%error, "checksums of plain files cannot be saved; they are computed again after a restart");
+            tracing::warn!(event = "checksums_not_saved", %error, "checksums of plain files cannot be saved; they are computed again after a restart");
         }
     }
 
@@ -138,7 +138,7 @@ impl Checksums {
         }
         let Err(error) = self.write(directory) else { return Ok(()) };
         // That needs no room.
-        tracing::warn!(%error, "checksums of plain files are given up");
+        tracing::warn!(event = "checksums_abandoned", %error, "checksums of plain files are given up");
         let _saving = self.saving.lock();
         directory.remove(FILE_NAME)?;
         directory.sync()?;
@@ -201,7 +201,7 @@ impl Checksums {
 }
 
 fn discard(directory: &Folder, why: &dyn std::fmt::Display) -> Result<(), NodeError> {
-    tracing::warn!(%why, "checksums of plain files are not used, but computed again");
+    tracing::warn!(event = "checksums_recomputed", %why, "checksums of plain files are not used, but computed again");
     directory.remove(FILE_NAME)?;
     directory.sync()
 }

@@ -48,7 +48,7 @@ impl Node {
         let peer = socket.peer().to_owned();
         let (accepted, not_loaded) = tls.accept(socket);
         if let Some(error) = not_loaded {
-            tracing::error!(%error, "changed credentials are not used; the old ones stay in use");
+            tracing::error!(event = "credentials_rejected", %error, "changed credentials are not used; the old ones stay in use");
         }
         match accepted {
             Ok(connection) => {
@@ -119,8 +119,10 @@ impl Node {
     /// Logs what ended a connection, but does not let peers fill the disk with it.
     pub(super) fn complain(&self, peer: &str, error: &dyn std::fmt::Display) {
         match self.complaints.lock().next() {
-            Some(0) => tracing::warn!(peer, %error, "connection closed"),
-            Some(unsaid) => tracing::warn!(peer, %error, unsaid, "connection closed, and others not shown"),
+            Some(0) => tracing::warn!(event = "connection_closed", peer, %error, "connection closed"),
+            Some(unsaid) => {
+                tracing::warn!(event = "connections_closed", peer, %error, unsaid, "connection closed, and others not shown")
+            }
             None => {}
         }
     }

@@ -95,7 +95,7 @@ impl Listener {
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         if let Err(error) = rustix::io::write(&self.wake, &1_u64.to_ne_bytes()) {
-            tracing::error!(%error, "cannot wake the thread that accepts connections");
+            tracing::error!(event = "stop_failed", %error, "cannot wake the thread that accepts connections");
         }
     }
 
@@ -108,7 +108,7 @@ impl Listener {
 fn listen_locally(address: SocketAddr) -> Option<UnixListener> {
     let listening = local::listen(address);
     let warn = |error: &Error| {
-        tracing::warn!(
+        tracing::warn!(event = "local_socket_failed",
             %error,
             "cannot listen on the local socket @{}, which another process may have; servers on this host use TCP",
             local::name(address)

@@ -126,7 +126,9 @@ impl Node {
             if name.starts_with('.') {
                 match self.remove_directory(&entry.path()) {
                     // Its key may come later; whoever wants its name removes it then.
-                    Err(NodeError::AtRest(error)) => tracing::warn!(%error, "a leftover file is not removed"),
+                    Err(NodeError::AtRest(error)) => {
+                        tracing::warn!(event = "leftover_not_removed", %error, "a leftover file is not removed")
+                    }
                     removed => removed?,
                 }
             } else {
@@ -165,7 +167,7 @@ impl Node {
                 Ok(None) => return,
                 Err(error) => {
                     // Out of file descriptors, most likely: not before somebody closes one.
-                    tracing::warn!(%error, "cannot accept a connection");
+                    tracing::warn!(event = "accept_failed", %error, "cannot accept a connection");
                     thread::sleep(ACCEPT_PAUSE);
                     continue;
                 }
@@ -174,7 +176,7 @@ impl Node {
             let serve = move || node.serve_socket(arrived, incoming);
             let spawned = thread::Builder::new().name("connection".to_owned()).spawn(serve);
             if let Err(error) = spawned {
-                tracing::warn!(%error, "cannot start a thread for a connection");
+                tracing::warn!(event = "connection_thread_failed", %error, "cannot start a thread for a connection");
             }
         }
     }
@@ -285,6 +287,7 @@ fn check_exposure(options: &NodeOptions, address: SocketAddr) -> Result<(), Node
         )));
     }
     tracing::warn!(
+        event = "listening_unauthenticated",
         "listening on {address} in PLAIN TEXT, WITHOUT AUTHENTICATION: every host that reaches this address \
          can read, change and delete all volumes, and every host on the path can read and change the traffic"
     );

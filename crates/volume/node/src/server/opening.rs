@@ -56,7 +56,7 @@ impl Opening {
             match builder.spawn(move || of.opening.run(&of)) {
                 Ok(thread) => opening.threads.lock().push(thread),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot start a thread that opens volumes");
+                    tracing::warn!(event = "opening_thread_failed", %error, "cannot start a thread that opens volumes");
                     // Somebody must.
                     opening.run(node);
                 }
@@ -76,7 +76,7 @@ impl Opening {
             match opened {
                 Ok(volume) => drop(node.volumes.lock().insert(name.clone(), volume)),
                 Err(error) => {
-                    tracing::error!(volume = name, %error, "volume cannot be opened");
+                    tracing::error!(event = "volume_open_failed", volume = name, %error, "volume cannot be opened");
                     node.unusable.lock().insert(name.clone(), error.to_string());
                 }
             }
@@ -145,7 +145,7 @@ impl Opening {
         self.changed.notify_all();
         for thread in std::mem::take(&mut *self.threads.lock()) {
             if thread.join().is_err() {
-                tracing::error!("a thread that opens volumes panicked");
+                tracing::error!(event = "opening_thread_panicked", "a thread that opens volumes panicked");
             }
         }
     }

@@ -75,7 +75,7 @@ fn pack_if_worth_it(volume: &Volume, stream: &dyn Connection, payload: &[u8]) ->
     let packing = volume.page_packing();
     let choice = packing.choose(stream, payload.len());
     if let Some(news) = choice.news {
-        tracing::info!(volume = volume.name(), "page replies are {news}");
+        tracing::info!(event = "page_compression_changed", volume = volume.name(), "page replies are {news}");
     }
     if !choice.pack {
         return None;

@@ -34,7 +34,9 @@ impl RoomWatch {
             loop {
                 match rooms(&directory) {
                     Ok(rooms) => *found.lock() = rooms,
-                    Err(error) => tracing::warn!(%error, "cannot measure free space"),
+                    Err(error) => {
+                        tracing::warn!(event = "free_space_unknown", %error, "cannot measure free space")
+                    }
                 }
                 if lived.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout) {
                     return;
@@ -42,7 +44,7 @@ impl RoomWatch {
             }
         };
         if let Err(error) = thread::Builder::new().name("room".to_owned()).spawn(watch) {
-            tracing::warn!(%error, "cannot start the thread that measures free space");
+            tracing::warn!(event = "free_space_thread_failed", %error, "cannot start the thread that measures free space");
         }
         Self { newest, _lives: lives }
     }

@@ -93,7 +93,7 @@ impl Snapshot {
     /// Something could not be put aside: the state is lost. Its reader learns it; nobody else does.
     pub fn fail(&self, error: &NodeError) {
         if self.failure.set(error.to_string()).is_ok() {
-            tracing::warn!(%error, "cannot retain the snapshot that an export reads");
+            tracing::warn!(event = "export_snapshot_failed", %error, "cannot retain the snapshot that an export reads");
         }
     }
 

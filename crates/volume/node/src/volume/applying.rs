@@ -372,6 +372,7 @@ impl Applying {
                     done => done?,
                 }
                 tracing::info!(
+                    event = "tablespace_cut",
                     volume = self.context.name,
                     file = names.path_of_object(*object),
                     from_bytes = stored_bytes,
@@ -395,7 +396,7 @@ impl Applying {
             let page = sources.pages.read(key, page_id, flags)?;
             let write = PageWrite { object: key.object(), page_no: key.page_no(), page: &page };
             self.context.with_retry(Waiter::Pages, || Ok(self.store.write_batch(&[write])?))?;
-            tracing::info!(volume = self.context.name, page = %page_id, "damaged page written again");
+            tracing::info!(event = "damaged_page_rewritten", volume = self.context.name, page = %page_id, "damaged page written again");
         }
         // Those reads have noted the damage once more.
         self.repairs.lock().clear();

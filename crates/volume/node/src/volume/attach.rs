@@ -68,6 +68,7 @@ impl Volume {
             *self.server_log.lock() = None;
         }
         tracing::info!(
+            event = "server_connected",
             volume = self.context.name,
             connection,
             resumes,
@@ -161,7 +162,7 @@ impl Volume {
         self.receiving.set_current(0);
         self.session.end();
         *self.server_log.lock() = None;
-        tracing::info!(volume = name, generation, who, %server, "volume attached");
+        tracing::info!(event = "volume_attached", volume = name, generation, who, %server, "volume attached");
         self.drain().and_then(|end| self.end_log(end)).map_err(|error| match error {
             NodeError::NotNow(message) => NodeError::NotNow(format!(
                 "{message}. The previous server is fenced (generation {generation}); another attach continues \

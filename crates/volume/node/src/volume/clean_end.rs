@@ -108,7 +108,12 @@ impl Volume {
         let (CleanEnd { redo, checkpoint }, slot) = match found {
             Ok(frames) => frames,
             Err(why) => {
-                tracing::info!(volume = self.context.name, ?why, "the redo log is left as it ends");
+                tracing::info!(
+                    event = "redo_end_kept",
+                    volume = self.context.name,
+                    ?why,
+                    "the redo log is left as it ends"
+                );
                 return Ok(end);
             }
         };

@@ -142,7 +142,7 @@ impl Context {
             }
             *stopped = Some(reason.to_owned());
         }
-        tracing::error!(volume = self.name, reason, "volume stopped");
+        tracing::error!(event = "volume_stopped", volume = self.name, reason, "volume stopped");
         self.notices.send(&Notice::Stopped { reason: reason.to_owned() });
         true
     }
@@ -178,7 +178,7 @@ impl Context {
             }
             waits.insert(waiter, reason.to_owned());
         }
-        tracing::warn!(volume = self.name, reason, "volume waits");
+        tracing::warn!(event = "volume_waits", volume = self.name, reason, "volume waits");
         self.notices.send(&Notice::Waiting { reason: reason.to_owned() });
     }
 
@@ -190,7 +190,7 @@ impl Context {
                 return;
             }
         }
-        tracing::info!(volume = self.name, "volume resumes");
+        tracing::info!(event = "volume_resumes", volume = self.name, "volume resumes");
         self.notices.send(&Notice::Waiting { reason: String::new() });
     }
 

@@ -190,7 +190,7 @@ impl Indexing {
             // Right after a restart the stored page of a tablespace that is dropped further on may be void. Of
             // any other, applying page 0 says the same.
             (Err(error), Some(_)) => {
-                tracing::warn!(volume = self.context.name, %error, "flags of a tablespace not followed");
+                tracing::warn!(event = "tablespace_flags_unknown", volume = self.context.name, %error, "flags of a tablespace not followed");
                 Ok(())
             }
             (Err(error), None) => Err(error),

@@ -405,7 +405,11 @@ impl Volume {
         self.close();
         for thread in std::mem::take(&mut *self.threads.lock()) {
             if thread.join().is_err() {
-                tracing::error!(volume = self.context.name, "a thread of the volume panicked");
+                tracing::error!(
+                    event = "volume_thread_panicked",
+                    volume = self.context.name,
+                    "a thread of the volume panicked"
+                );
             }
         }
     }
@@ -419,18 +423,25 @@ fn say_opened(
     description: &page_store::Description,
 ) {
     let info = log.device.info();
-    tracing::info!(volume = name, device = info.kind.name(), reason = log.reason, "log device opened");
+    tracing::info!(
+        event = "log_device_opened",
+        volume = name,
+        device = info.kind.name(),
+        reason = log.reason,
+        "log device opened"
+    );
     for warning in &log.warnings {
-        tracing::warn!(volume = name, warning, "log device");
+        tracing::warn!(event = "log_device_warning", volume = name, warning, "log device");
     }
     let info = store.info();
     tracing::info!(
+        event = "page_store_opened",
         volume = name,
         protection = info.protection.name(),
         reason = info.reason,
         "page store opened"
     );
     for warning in description.warnings() {
-        tracing::warn!(volume = name, warning, "page store");
+        tracing::warn!(event = "page_store_warning", volume = name, warning, "page store");
     }
 }

@@ -267,6 +267,7 @@ impl Receiving {
         self.durable.advance(last);
         self.buffer.set_durable(last.seq);
         tracing::info!(
+            event = "volume_recovered",
             volume = self.context.name,
             applied_lsn = applied.lsn.0,
             end_lsn = last.lsn.0,

@@ -66,13 +66,13 @@ impl Volume {
         // A journal that cannot be read has no images; the log may do.
         let retained: Vec<RetainedImage> =
             self.applying.store.retained_images(key.object(), key.page_no(), len_bytes).unwrap_or_else(|error| {
-                tracing::warn!(volume = self.context.name, page = %page_id, %error, "page journal not readable");
+                tracing::warn!(event = "rescue_journal_unreadable", volume = self.context.name, page = %page_id, %error, "page journal not readable");
                 Vec::new()
             });
         let (history, log_start) = match self.page_history(key, page_id, format) {
             Ok(found) => found,
             Err(error) if retained.iter().any(|image| image.is_newest) => {
-                tracing::warn!(volume = self.context.name, page = %page_id, %error, "log not readable");
+                tracing::warn!(event = "rescue_log_unreadable", volume = self.context.name, page = %page_id, %error, "log not readable");
                 (PageHistory::new(page_id, format), redoubt_redo::Lsn(u64::MAX))
             }
             Err(error) => return Err(error.to_string()),
@@ -92,7 +92,7 @@ impl Rescue for Volume {
         let file = self.indexing.path_of_object(key.object());
         match self.rebuild(key, page_id, format) {
             Ok((page, from)) => {
-                tracing::warn!(volume = self.context.name, page = %page_id, file, fault, from, "page rebuilt");
+                tracing::warn!(event = "page_rebuilt", volume = self.context.name, page = %page_id, file, fault, from, "page rebuilt");
                 add(&self.context.counters.pages_rebuilt, 1);
                 self.applying.add_repair(key);
                 Ok(page)

@@ -248,7 +248,12 @@ impl Session {
             current.connected = false;
             self.context.notices.disconnect();
             self.ended.notify_all();
-            tracing::info!(volume = self.context.name, connection, "server disconnected");
+            tracing::info!(
+                event = "server_disconnected",
+                volume = self.context.name,
+                connection,
+                "server disconnected"
+            );
         }
     }
 

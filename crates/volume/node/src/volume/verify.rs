@@ -96,7 +96,7 @@ impl Verification {
         let name = format!("mismatch-{}-{}-{}", page.space, page.page_no, case.lsn);
         let report = self.context.own.path().join(&name).with_extension("txt");
         if let Err(error) = self.context.own.write(&format!("{name}.txt"), text.as_bytes()) {
-            tracing::error!(volume = self.context.name, %error, "cannot write {}", report.display());
+            tracing::error!(event = "verify_report_failed", volume = self.context.name, %error, "cannot write {}", report.display());
         }
         let (lsn, page_no) = (case.lsn, page.page_no.0);
         let reason =
@@ -106,7 +106,7 @@ impl Verification {
         self.context.notices.send(&Notice::NeedImage { path: path.into_bytes(), page_no, lsn });
         // Makes the stop outlast a restart of the node: somebody has to look first.
         if let Err(error) = self.context.own.write(STOPPED, reason.as_bytes()) {
-            tracing::error!(volume = self.context.name, %error, "cannot keep the volume stopped");
+            tracing::error!(event = "verify_stop_failed", volume = self.context.name, %error, "cannot keep the volume stopped");
         }
         reason
     }
