@@ -94,7 +94,8 @@ pub fn render(servers: &[NetStatus]) -> String {
     metric(&mut out, servers, inside, |of| Some(of.admission.inside as f64));
     let waiting = ("redoubt_net_admission_waiting", gauge, "Connections that wait for admission.");
     metric(&mut out, servers, waiting, |of| Some(of.admission.waiting as f64));
-    let longest = ("redoubt_net_admission_longest_wait_seconds", gauge, "Longest completed wait for admission.");
+    let longest =
+        ("redoubt_net_admission_longest_wait_seconds", gauge, "Longest completed wait for admission.");
     metric(&mut out, servers, longest, |of| Some(of.admission.longest_ended_wait_seconds));
     links(&mut out, servers);
     out

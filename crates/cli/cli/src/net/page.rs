@@ -6,13 +6,9 @@ use super::args::NetStatusArguments;
 use super::{NetStatus, metrics, servers};
 use crate::error::Result;
 use crate::output::announce;
+use crate::signals::Signals;
 use redoubt_statuspage::report::Report;
 use redoubt_statuspage::{OptionNames, PageSettings, StatusPage};
-use redoubt_workload::process::{catch_signals, check_interrupt, poll_every};
-use std::time::Duration;
-
-/// Between two checks for a signal.
-const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serves the figures until SIGTERM or SIGINT.
 ///
@@ -25,7 +21,8 @@ pub fn serve(arguments: &NetStatusArguments) -> Result<()> {
         host_names: arguments.host_name.clone(),
         options: OptionNames { listen: "--listen", allow_remote: "--allow-remote" },
     };
-    catch_signals()?;
+    // Before any thread is started, so that all inherit the mask.
+    let signals = Signals::block(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
     let page = StatusPage::bind(&settings)?;
     let address = page.address();
     let selection = arguments.selection.clone();
@@ -36,6 +33,6 @@ pub fn serve(arguments: &NetStatusArguments) -> Result<()> {
         Report { json: serde_json::to_string(&all).unwrap_or_default(), metrics: metrics::render(&all) }
     })?;
     announce(&format!("listening on http://{address}/metrics"));
-    let until_asked = || Ok(check_interrupt().err().map(drop));
-    Ok(poll_every(SIGNAL_CHECK_INTERVAL, "a signal", Duration::MAX, until_asked)?)
+    signals.wait();
+    Ok(())
 }
