@@ -78,7 +78,7 @@ fn check_directories(reopen: &dyn Fn() -> Arc<RawDevice>) {
     let file = dir.create("a").unwrap();
     assert_eq!(kind(dir.create("a")), io::ErrorKind::AlreadyExists);
     assert_eq!(kind(dir.create("x/y")), io::ErrorKind::InvalidInput);
-    assert_eq!(read_all(&*file), []);
+    assert_eq!(read_all(&*file), [0u8; 0]);
     let expected = check_one_file(&device, &*file);
     check_names(&*dir, &expected);
     file.sync_data().unwrap();

@@ -36,7 +36,7 @@ fn images_are_kept_until_their_room_is_used_again() {
             assert_eq!(kept, expected, "{mode}");
             assert!(kept.len() >= (version as usize).min(9), "{mode}: {kept:?}");
         }
-        assert_eq!(retained(&store, 100), []);
+        assert_eq!(retained(&store, 100), [0u32; 0]);
         assert_eq!(store.retained_images(ObjectId(1), 2, 512).unwrap(), []);
         let newest = |store: &FilePageStore, page_no| {
             let images = store.retained_images(ObjectId(1), page_no, PAGE as u32).unwrap();
@@ -50,7 +50,7 @@ fn images_are_kept_until_their_room_is_used_again() {
         // Images of an earlier incarnation of the object are not offered.
         store.remove(ObjectId(1)).unwrap();
         store.create(ObjectId(1)).unwrap();
-        assert_eq!(retained(&store, 2), []);
+        assert_eq!(retained(&store, 2), [0u32; 0]);
         write_versions(&store, 3, 101).unwrap();
         assert_eq!(retained(&store, 2), [101]);
         let reopened = setup.open(&disk.after_power_cut()).unwrap();
