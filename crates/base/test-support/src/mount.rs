@@ -42,6 +42,17 @@ impl Mount {
         Ok(Self { point, _temporary: temporary })
     }
 
+    /// The file system in an image, which is changed.
+    ///
+    /// # Errors
+    /// Where this machine does not allow it.
+    pub fn of_image(image: &Path) -> Result<Self> {
+        let (temporary, point) = mount_point()?;
+        std::os::unix::fs::symlink(image.canonicalize()?, temporary.path().join("image"))?;
+        run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(&point))?;
+        Ok(Self { point, _temporary: temporary })
+    }
+
     /// The bytes of a disk, as they are on it once everything is written out.
     pub fn image(&self) -> PathBuf {
         self._temporary.path().join("image")

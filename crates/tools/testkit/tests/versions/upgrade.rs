@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
 mod fixture;
+mod releases;
 mod unknown;
 
 use redoubt_testkit::command::{Outcome, PATIENCE};

@@ -46,14 +46,14 @@ impl Fixture {
     }
 }
 
-const NODE_ARGS: [&str; 6] = ["--ring", "16MiB", "--batch", "1MiB", "--apply-interval", "1"];
+pub const NODE_ARGS: [&str; 6] = ["--ring", "16MiB", "--batch", "1MiB", "--apply-interval", "1"];
 
-fn packed(name: &str) -> PathBuf {
+pub fn packed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/volumes/{name}.tar.zst"))
 }
 
 /// A sparse archive: holes stay holes, so that the segments of 64 MiB cost nothing.
-fn unpack(archive: &Path, to: &Path) {
+pub fn unpack(archive: &Path, to: &Path) {
     let packed = std::fs::File::open(archive).unwrap();
     let mut tar = tempfile::NamedTempFile::new().unwrap();
     zstd::stream::copy_decode(packed, &mut tar).unwrap();
