@@ -1,19 +1,25 @@
-//! What the tests of all crates share, and no product crate may depend on: saying what cannot run on this machine
-//! ([`skip`]), the lengths and seeds of long runs ([`setting`]), small disks ([`Mount`],
-//! [`LoopDevice`]), two networks ([`NetworkPair`]), lists in the documentation ([`listed`]), which programs have planted
-//! bugs ([`planted`]), and what code without locks stands on while all its interleavings are tried ([`model_checker`]).
+//! What the tests of all crates share, and no product crate may depend on.
+//!
+//! * [`skip`] reports what cannot run on this machine. * [`setting`] reads lengths and seeds of long runs.
+//! * [`wait`]: waits for observable states. * [`port`]: TCP ports. * [`child`]: processes that a test starts.
+//! * [`Mount`], [`LoopDevice`]: small disks. * [`NetworkPair`]: two networks.
+//! * [`planted`]: programs with planted bugs. * [`listed`]: lists in the documentation.
+//! * [`model_checker`]: locks and atomics whose interleavings are all tried.
 
+pub mod child;
 pub mod listed;
 mod loop_device;
 pub mod model_checker;
 mod mount;
 mod network_pair;
 pub mod planted;
+pub mod port;
 mod setting;
 mod skip;
+pub mod wait;
 
 pub use loop_device::LoopDevice;
 pub use mount::Mount;
 pub use network_pair::{NetworkPair, Side, run};
-pub use setting::setting;
+pub use setting::{setting, setting_os, setting_range, setting_text};
 pub use skip::{LIST_VARIABLE, skip};
