@@ -6,11 +6,24 @@
 
 mod support;
 
+use redoubt_test_support::child;
 use std::ffi::CString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::process::Command;
 use support::ModelNode;
+
+redoubt_test_support::children!(
+    duplicate_by_fcntl,
+    make_temporary_files,
+    make_directories,
+    make_refused_calls,
+    change_through_a_long_mapping,
+    import_tablespaces,
+    die_during_an_import,
+    open_half_a_table,
+    import_again
+);
 
 fn library() -> PathBuf {
     // In target/PROFILE/deps beside the test program, or in the folder above: whichever was built last.
@@ -33,10 +46,7 @@ impl Host {
         let directory = tempfile::tempdir().unwrap();
         let datadir = directory.path().canonicalize().unwrap().join("data");
         std::fs::create_dir_all(datadir.join("d")).unwrap();
-        // Written by a process of its own: a descriptor of this one could be in a child that another test is starting
-        // at this moment, and a file that somebody may write cannot be run.
-        let copy = [std::env::current_exe().unwrap(), directory.path().join("mariadbd")];
-        assert!(Command::new("cp").args(copy).status().unwrap().success());
+        child::copy_program(&directory.path().join("mariadbd"));
         Self { directory, datadir }
     }
 
@@ -49,11 +59,11 @@ impl Host {
         file.set_len(redoubt_resend_queue::FILE_LEN_BYTES).unwrap();
     }
 
-    /// Runs a test of this file in a process that the library takes for a server. Returns what it said.
-    fn run(&self, test: &str, node: &ModelNode) -> String {
+    /// Runs a child process that the library takes for a server. Returns what it printed.
+    fn run(&self, name: &str, node: &ModelNode) -> String {
         self.prepare();
         let output = Command::new(self.directory.path().join("mariadbd"))
-            .args(["--exact", test, "--ignored", "--nocapture"])
+            .args([child::MARK, name])
             .env("LD_PRELOAD", library())
             .env("REDOUBT_NODE", &node.address)
             .env("REDOUBT_VOLUME", "v")
@@ -67,7 +77,6 @@ impl Host {
             .unwrap();
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(output.status.success(), "{text}");
-        assert!(text.contains("running 1 test"), "{text}");
         let model = node.model.lock().unwrap();
         assert!(model.problems.is_empty(), "{:#?}", model.problems);
         text
@@ -75,13 +84,8 @@ impl Host {
 }
 
 /// The same in a data directory of its own.
-fn as_server(test: &str, node: &ModelNode) -> String {
-    Host::new().run(test, node)
-}
-
-/// In the caller: whether it is one, or this is an ordinary run of ignored tests.
-fn is_caller() -> bool {
-    std::env::var_os("REDOUBT_DATADIR").is_some()
+fn as_server(name: &str, node: &ModelNode) -> String {
+    Host::new().run(name, node)
 }
 
 fn path(text: &str) -> CString {
@@ -130,12 +134,8 @@ fn a_descriptor_duplicated_by_fcntl_is_followed() {
     assert_eq!(model.plain[&b"d/a"[..]], b"first second third fourth ");
 }
 
-#[test]
-#[ignore = "the other half of a_descriptor_duplicated_by_fcntl_is_followed"]
+/// A child process.
 fn duplicate_by_fcntl() {
-    if !is_caller() {
-        return;
-    }
     let first = open("d/a");
     write(first, "first ");
     // SAFETY: no pointers.
@@ -175,12 +175,8 @@ fn temporary_files_are_followed_however_they_are_made() {
     }
 }
 
-#[test]
-#[ignore = "the other half of temporary_files_are_followed_however_they_are_made"]
+/// A child process.
 fn make_temporary_files() {
-    if !is_caller() {
-        return;
-    }
     let make = |template: &str, call: &dyn Fn(*mut libc::c_char) -> i32| {
         let template = path(template).into_raw();
         let fd = succeeded(call(template));
@@ -217,12 +213,8 @@ fn directories_made_beside_a_descriptor_are_followed() {
     assert_eq!(made, [&b"d/e"[..], &b"d/f"[..]]);
 }
 
-#[test]
-#[ignore = "the other half of directories_made_beside_a_descriptor_are_followed"]
+/// A child process.
 fn make_directories() {
-    if !is_caller() {
-        return;
-    }
     let (d, e, f) = (path("d"), path("d/e"), path("f"));
     // SAFETY: NUL-terminated paths.
     unsafe {
@@ -245,12 +237,8 @@ fn what_cannot_be_followed_is_refused_by_name() {
     assert_eq!(model.plain.len(), 1);
 }
 
-#[test]
-#[ignore = "the other half of what_cannot_be_followed_is_refused_by_name"]
+/// A child process.
 fn make_refused_calls() {
-    if !is_caller() {
-        return;
-    }
     let fd = open("d/a");
     write(fd, "as it was");
     let (a, b, c) = (path("d/a"), path("d/b"), path("d/c"));
@@ -288,12 +276,8 @@ fn a_mapping_that_is_longer_than_its_file_does_not_make_the_nodes_file_longer() 
     assert_eq!(model.plain[&b"d/a"[..]], b"as it is ");
 }
 
-#[test]
-#[ignore = "the other half of a_mapping_that_is_longer_than_its_file_does_not_make_the_nodes_file_longer"]
+/// A child process.
 fn change_through_a_long_mapping() {
-    if !is_caller() {
-        return;
-    }
     let fd = open("d/a");
     write(fd, "as it was");
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -342,13 +326,9 @@ fn a_tablespace_copied_in_is_sent_as_it_is_written_and_whole_before_a_page_is_re
     assert_eq!(model.images as usize, 2 + PAGES + PAGES);
 }
 
-#[test]
-#[ignore = "the other half of a_tablespace_copied_in_is_sent_as_it_is_written_and_whole_before_a_page_is_read_alone"]
+/// A child process.
 fn import_tablespaces() {
     use std::os::unix::fs::{FileExt, MetadataExt};
-    if !is_caller() {
-        return;
-    }
     let open = |name| std::fs::File::options().read(true).write(true).open(name).unwrap();
     let read = |file: &std::fs::File, len: usize, at: usize| {
         let mut bytes = vec![0; len];
@@ -411,13 +391,9 @@ fn for_writing() -> std::io::Result<std::fs::File> {
     std::fs::File::options().read(true).write(true).open("d/t.ibd")
 }
 
-#[test]
-#[ignore = "a part of an_import_that_was_interrupted_is_not_taken_for_a_whole_table"]
+/// A child process.
 fn die_during_an_import() {
     use std::os::unix::fs::FileExt;
-    if !is_caller() {
-        return;
-    }
     let file = for_writing().unwrap();
     // Returns when most of it is durable.
     file.write_all_at(&pages(3)[..REQUEST_PAGES * PAGE_BYTES], 0).unwrap();
@@ -425,21 +401,14 @@ fn die_during_an_import() {
     unsafe { libc::_exit(0) };
 }
 
-#[test]
-#[ignore = "a part of an_import_that_was_interrupted_is_not_taken_for_a_whole_table"]
+/// A child process.
 fn open_half_a_table() {
-    if is_caller() {
-        assert_eq!(for_writing().unwrap_err().raw_os_error(), Some(libc::EIO));
-    }
+    assert_eq!(for_writing().unwrap_err().raw_os_error(), Some(libc::EIO));
 }
 
-#[test]
-#[ignore = "a part of an_import_that_was_interrupted_is_not_taken_for_a_whole_table"]
+/// A child process.
 fn import_again() {
     use std::os::unix::fs::FileExt;
-    if !is_caller() {
-        return;
-    }
     let file = for_writing().unwrap();
     let mut bytes = vec![0; PAGE_BYTES];
     file.read_exact_at(&mut bytes, 5 * PAGE_BYTES as u64).unwrap();

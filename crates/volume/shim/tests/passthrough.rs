@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
+use redoubt_test_support::port::ClosedPort;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -64,12 +65,11 @@ fn missing_configuration_is_named_before_the_server_does_anything() {
 
 /// A bootstrap with a node that nobody listens for; what it said.
 fn bootstrap_without_node(datadir: &std::path::Path) -> String {
-    // A port that was free a moment ago: nobody listens.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let closed = ClosedPort::take();
     let output = server()
         .arg("--bootstrap")
         .arg(format!("--datadir={}", datadir.display()))
-        .env("REDOUBT_NODE", format!("127.0.0.1:{port}"))
+        .env("REDOUBT_NODE", closed.address().to_string())
         .env("REDOUBT_VOLUME", "v")
         .env("REDOUBT_FAMILY", "MariaDB")
         .env("REDOUBT_GENERATION", "1")
@@ -93,10 +93,9 @@ fn server_without_node_fails_with_a_clear_message() {
     let head = redoubt_resend_queue::layout::new_head("0123456789abcdef0123456789abcdef").unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &head, 0).unwrap();
     file.set_len(redoubt_resend_queue::FILE_LEN_BYTES).unwrap();
-    let began = std::time::Instant::now();
+    // It ends by itself: a server that waited for ever would keep this test from ending.
     let text = bootstrap_without_node(&datadir);
     assert!(text.contains("was not reachable for 2 s"), "{text}");
-    assert!(began.elapsed() < std::time::Duration::from_secs(30));
 }
 
 #[test]

@@ -4,11 +4,14 @@
 
 mod support;
 
+use redoubt_test_support::child;
+use redoubt_test_support::wait::{until, until_some};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 use support::ModelNode;
+
+redoubt_test_support::children!(write_pages_of_a_deleted_file, write_late_to_a_deleted_file);
 
 fn library() -> PathBuf {
     // In target/PROFILE/deps beside the test program, or in the folder above: whichever was built last.
@@ -140,12 +143,10 @@ impl Server<'_> {
         let log = std::fs::File::create(self.datadir.join("server.err")).unwrap();
         let mut child =
             Running(command.arg("--skip-grant-tables").stdout(Stdio::null()).stderr(log).spawn().unwrap());
-        let began = Instant::now();
-        while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {
-            assert!(began.elapsed() < Duration::from_secs(60), "no answer:\n{}", self.log());
+        until_some("an answer of the server", || {
             assert!(child.try_wait().unwrap().is_none(), "the server ended:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            std::os::unix::net::UnixStream::connect(self.socket()).ok()
+        });
         child
     }
 
@@ -359,12 +360,9 @@ fn acknowledged_rows_survive_kills_and_lost_connections() {
     server.sql("shutdown");
     assert!(child.wait().unwrap().success(), "{}", server.log());
     no_problems(&node);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while Instant::now() < deadline
-        && node.model.lock().unwrap().counters.get(&7).is_none_or(|bytes| *bytes == 0)
-    {
-        std::thread::yield_now();
-    }
+    until("a counter of the doublewrite", || {
+        node.model.lock().unwrap().counters.get(&7).is_some_and(|bytes| *bytes > 0)
+    });
     let model = node.model.lock().unwrap();
     assert!(model.cuts > 10, "{} cuts", model.cuts);
     assert!(model.counters.get(&7).is_some_and(|bytes| *bytes > 0), "no doublewrite: {:?}", model.counters);
@@ -452,7 +450,7 @@ fn a_first_write_to_a_file_that_is_deleted_goes_nowhere_without_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let datadir = data_directory(&directory);
     let node = ModelNode::start();
-    let text = other_half(&directory, &datadir, &node, "write_late_to_a_deleted_file");
+    let text = as_server(&directory, &datadir, &node, "write_late_to_a_deleted_file");
     assert!(text.contains("written 16384 bytes while it is being deleted"), "{text}");
     assert!(text.contains("written 16384 bytes late"), "{text}");
     // The one before the file was deleted.
@@ -461,16 +459,16 @@ fn a_first_write_to_a_file_that_is_deleted_goes_nowhere_without_an_error() {
     assert!(!datadir.join("d/t.ibd").exists());
 }
 
-/// Runs one of the tests here as a server does. Returns what it said.
-fn other_half(directory: &tempfile::TempDir, datadir: &Path, node: &ModelNode, test: &str) -> String {
+/// Runs a child process that the library takes for a server. Returns what it printed.
+fn as_server(directory: &tempfile::TempDir, datadir: &Path, node: &ModelNode, name: &str) -> String {
     std::fs::create_dir(datadir.join("d")).unwrap();
     let server = Server { datadir, node, generation: 1 };
     let program = directory.path().join("mariadbd");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    child::copy_program(&program);
     let from_server = server.command();
     let environment = from_server.get_envs().filter_map(|(name, value)| Some((name, value?)));
     let output = Command::new(&program)
-        .args(["--exact", test, "--ignored", "--nocapture"])
+        .args([child::MARK, name])
         .envs(environment)
         .current_dir(datadir)
         .output()
@@ -487,20 +485,16 @@ fn pages_of_a_file_that_is_deleted_are_not_sent() {
     let directory = tempfile::tempdir().unwrap();
     let datadir = data_directory(&directory);
     let node = ModelNode::start();
-    let text = other_half(&directory, &datadir, &node, "write_pages_of_a_deleted_file");
+    let text = as_server(&directory, &datadir, &node, "write_pages_of_a_deleted_file");
     assert!(text.contains("written all"), "{text}");
     no_problems(&node);
     let model = node.model.lock().unwrap();
     assert_eq!(model.images, 2, "those before");
 }
 
-#[test]
-#[ignore = "the other half of pages_of_a_file_that_is_deleted_are_not_sent"]
+/// A child process.
 fn write_pages_of_a_deleted_file() {
     use std::os::unix::fs::FileExt;
-    if std::env::var_os("REDOUBT_DATADIR").is_none() {
-        return;
-    }
     let file = std::fs::File::options().read(true).write(true).create_new(true).open("./d/t.ibd").unwrap();
     let page = |number: u32, kind: u16| {
         let mut page = vec![0; 16384];
@@ -522,13 +516,9 @@ fn write_pages_of_a_deleted_file() {
     println!("written all");
 }
 
-#[test]
-#[ignore = "the other half of a_first_write_to_a_file_that_is_deleted_goes_nowhere_without_an_error"]
+/// A child process.
 fn write_late_to_a_deleted_file() {
     use std::os::unix::fs::FileExt;
-    if std::env::var_os("REDOUBT_DATADIR").is_none() {
-        return;
-    }
     let open = || std::fs::File::options().read(true).write(true).create_new(true).open("./d/t.ibd").unwrap();
     let late = open();
     // Not deleted, such a write is refused: nobody knows how long the pages are.

@@ -417,8 +417,8 @@ fn a_node_that_hangs_for_good_is_given_up_after_the_time_out() {
     let end = stream.append(&StreamFrame::Redo(b"first")).unwrap();
     let began = std::time::Instant::now();
     assert_eq!(stream.wait_durable(end), Err(Errno::EIO));
-    // Until it is taken for one that hangs, and until it is given up.
-    assert!(began.elapsed() < timeout * 10, "{:?}", began.elapsed());
+    // Until it is taken for one that hangs, and until it is given up; it hangs still.
+    assert!(began.elapsed() >= timeout, "{:?}", began.elapsed());
     drop(hanging);
 }
 
