@@ -3,13 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-use redoubt_statuspage::{PageSettings, Running, StatusPage, StatusPageError};
+use redoubt_statuspage::{PageSettings, Running, SAMPLE_INTERVAL, StatusPage, StatusPageError};
+use redoubt_test_support::wait::GUARD;
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 #[path = "support/browser.rs"]
 mod browser;
@@ -218,13 +219,13 @@ fn heads_that_are_too_long_or_broken_are_refused() {
 #[test]
 fn slow_and_many_clients_are_cut_off_and_the_page_is_there_again() {
     let (_running, address, asked) = page(&local());
-    let began = Instant::now();
     let mut clients: Vec<_> = (0..200)
         .map(|_| {
             let mut stream = TcpStream::connect(address).unwrap();
             // Those that find no place are closed, perhaps before this.
             let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: local");
-            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            // The page ends it, not this.
+            stream.set_read_timeout(Some(GUARD)).unwrap();
             stream
         })
         .collect();
@@ -236,28 +237,28 @@ fn slow_and_many_clients_are_cut_off_and_the_page_is_there_again() {
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
         }
     }
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(25), "{took:?}");
     assert_eq!(http::get(address, "/status.json").status, 200);
 
-    let (requests, until) = (AtomicU64::new(0), Instant::now() + Duration::from_secs(3));
+    let (requests, began) = (AtomicU64::new(0), Instant::now());
     let before = asked.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
         for path in ["/status.json", "/metrics", "/history.json", "/"] {
-            let requests = &requests;
+            let (requests, asked) = (&requests, &asked);
             scope.spawn(move || {
-                while Instant::now() < until {
+                // For several samples, and often.
+                let mut count = 0;
+                while count < 10 || asked.load(Ordering::Relaxed) - before < 3 {
                     assert_eq!(http::get(address, path).status, 200);
-                    requests.fetch_add(1, Ordering::Relaxed);
+                    count += 1;
                 }
+                requests.fetch_add(count, Ordering::Relaxed);
             });
         }
     });
     let (requests, asked) = (requests.into_inner(), asked.load(Ordering::Relaxed) - before);
-    println!(
-        "200 slow clients gone after {took:?}; {requests} requests in 3 s, the node was asked {asked} times"
-    );
-    assert!(requests > 20 && asked <= 6, "{requests} requests, {asked} times asked");
+    let most = began.elapsed().div_duration_f64(SAMPLE_INTERVAL) as u64 + 2;
+    println!("{requests} requests in {:?}, the node was asked {asked} times", began.elapsed());
+    assert!(requests >= 40 && asked <= most, "{requests} requests, {asked} times asked");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Tests on real memory: anonymous files, which are tmpfs, and files of the temporary directory.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 
 use super::*;
 
@@ -119,16 +119,32 @@ fn many_mappings_come_and_go() {
     for _ in 0..3 {
         let mappings: Vec<_> = (0..600).map(|_| Mapping::map(&file, 4096, true).unwrap()).collect();
         for (n, mapping) in mappings.iter().enumerate() {
-            mapping.write(8 * (n as u64 % 512), &n.to_ne_bytes()).unwrap();
+            let at = 8 * (n as u64 % 512);
+            mapping.write(at, &n.to_ne_bytes()).unwrap();
+            mapping.fence().unwrap();
+            // Each is the same file's, whichever has written it.
+            let (mut by_mapping, mut by_file) = ([0; 8], [0; 8]);
+            mappings[mappings.len() - 1 - n].read(at, &mut by_mapping).unwrap();
+            file.read_exact_at(&mut by_file, at).unwrap();
+            assert_eq!((by_mapping, by_file), (n.to_ne_bytes(), n.to_ne_bytes()));
         }
+        drop(mappings);
+        assert_eq!(mapped_regions(&file), 0, "all are unmapped");
     }
 }
 
-/// Runs one of the tests below, which end the process, in a process of its own.
+/// Mappings of this file in this process.
+fn mapped_regions(file: &File) -> usize {
+    let inode = format!(" {} ", file.metadata().unwrap().ino());
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("memfd:") && line.contains(&inode)).count()
+}
+
+redoubt_test_support::children!(child_with_own_handler, child_with_default, child_that_signals_itself);
+
+/// How one of the child processes below ends.
 fn run_in_child(name: &str) -> ExitStatus {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let name = format!("tests::{name}");
-    command.args([&name, "--exact", "--ignored", "--nocapture"]).output().unwrap().status
+    redoubt_test_support::child::command(name).output().unwrap().status
 }
 
 /// A page of plain mapped memory past the end of its file, unknown to this module.
@@ -154,24 +170,21 @@ fn set_handler(handler: usize) {
     }
 }
 
-#[test]
-#[ignore = "run by foreign_faults_go_where_they_went_before in a process of its own"]
+/// A child process.
 fn child_with_own_handler() {
     set_handler(exit_42 as *const () as usize);
     let _mapping = Mapping::map(memory_file(4096), 4096, true).unwrap();
     touch_page_past_end();
 }
 
-#[test]
-#[ignore = "run by foreign_faults_go_where_they_went_before in a process of its own"]
+/// A child process.
 fn child_with_default() {
     set_handler(libc::SIG_DFL);
     let _mapping = Mapping::map(memory_file(4096), 4096, true).unwrap();
     touch_page_past_end();
 }
 
-#[test]
-#[ignore = "run by foreign_faults_go_where_they_went_before in a process of its own"]
+/// A child process.
 fn child_that_signals_itself() {
     set_handler(libc::SIG_DFL);
     let _mapping = Mapping::map(memory_file(4096), 4096, true).unwrap();

@@ -9,5 +9,8 @@ fn overflows_and_debug_assertions_are_failures_where_they_should_be() {
     let wraps = catch_unwind(|| std::hint::black_box(largest + 1)).is_ok();
     let checked = cfg!(debug_assertions) && !wraps;
     println!("{}", if checked { "checked" } else { "as shipped" });
-    assert!(checked || std::env::var_os("REDOUBT_CHECKED").is_none(), "the settings are not in force");
+    assert!(
+        checked || redoubt_test_support::setting_os("REDOUBT_CHECKED").is_none(),
+        "the settings are not in force"
+    );
 }

@@ -24,7 +24,7 @@ const LOAD: &str = include_str!("support/mysql_load.sql");
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn programs() -> PathBuf {
-    let folder = std::env::var_os("REDOUBT_MYSQL_9_7").map_or_else(
+    let folder = redoubt_test_support::setting_os("REDOUBT_MYSQL_9_7").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/mysql-9.7"),
         PathBuf::from,
     );
@@ -363,7 +363,7 @@ fn the_log_of_a_load_is_read_composed_and_recovered_from() {
     );
     println!("{:?}", found.types);
     // For the benchmark of the same crate.
-    if let Some(path) = std::env::var_os("REDOUBT_MYSQL_STREAM_TO") {
+    if let Some(path) = redoubt_test_support::setting_os("REDOUBT_MYSQL_STREAM_TO") {
         fs::write(path, &found.stream).unwrap();
     }
     assert!(matches!(end.stop, LogSetStop::NotFull | LogSetStop::NoBlock(_)));

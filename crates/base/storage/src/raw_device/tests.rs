@@ -281,7 +281,7 @@ fn a_file_system_is_not_overwritten_by_accident() {
 #[test]
 fn directories_work_on_the_device_named() {
     let _alone = one_at_a_time();
-    let Some(path) = std::env::var_os("REDOUBT_RAW_DEVICE").map(PathBuf::from) else {
+    let Some(path) = redoubt_test_support::setting_os("REDOUBT_RAW_DEVICE").map(PathBuf::from) else {
         return skip("a raw device of yours", "REDOUBT_RAW_DEVICE is not set");
     };
     RawDevice::format(&path, RawFormatOptions { force: true, chunk_len_bytes: 1 << 20 }).unwrap();

@@ -54,7 +54,7 @@ fn check_untorn_writes(dir: &RealDir, limits: UntornLimits) {
 
 #[test]
 fn untorn_writes_work_where_they_are_offered() {
-    let Some(path) = std::env::var_os("REDOUBT_UNTORN_DIR") else {
+    let Some(path) = redoubt_test_support::setting_os("REDOUBT_UNTORN_DIR") else {
         return redoubt_test_support::skip(
             "a directory of yours with untorn writes",
             "REDOUBT_UNTORN_DIR is not set",

@@ -1,6 +1,7 @@
 use super::*;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Instant;
 
 fn pair() -> (SocketConnection, SocketConnection) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -34,17 +35,18 @@ fn a_shutdown_ends_a_read_that_waits() {
     assert_eq!(reader.join().unwrap(), 0);
 }
 
-#[test]
-fn a_byte_now_and_then_does_not_extend_a_deadline() {
+/// The shortest time between two bytes of a slow peer.
+const BETWEEN: Duration = Duration::from_millis(10);
+
+/// Reads from a slow peer until the deadline; how many bytes came before.
+fn received_before(deadline: Duration) -> u32 {
     let (a, b) = pair();
-    b.set_deadline(Some(Duration::from_millis(200))).unwrap();
+    b.set_deadline(Some(deadline)).unwrap();
     let sender = std::thread::spawn(move || {
-        let mut sent = 0u32;
-        while a.write_all(b"x").is_ok() && sent < 1000 {
-            sent += 1;
-            std::thread::sleep(Duration::from_millis(10));
+        // Until the other side ends it, which it does after its deadline.
+        while a.write_all(b"x").is_ok() {
+            std::thread::sleep(BETWEEN);
         }
-        sent
     });
     let mut received = 0;
     let error = loop {
@@ -54,11 +56,22 @@ fn a_byte_now_and_then_does_not_extend_a_deadline() {
         }
     };
     assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock), "{error}");
-    assert!((2..100).contains(&received), "{received} bytes within the deadline");
+    // No more than the peer can send in that time; one more if this thread was interrupted before it read it.
+    let most = deadline.div_duration_f64(BETWEEN) as u32 + 2;
+    assert!(received as u32 <= most, "{received} bytes within {deadline:?}");
     b.set_deadline(None).unwrap();
     assert_eq!(b.read(&mut [0; 1]).unwrap(), 1);
     b.shutdown();
-    assert!(sender.join().unwrap() < 1000);
+    drop(b);
+    sender.join().unwrap();
+    received as u32
+}
+
+#[test]
+fn a_byte_now_and_then_does_not_extend_a_deadline() {
+    // On a busy machine the peer may be kept from sending anything before a short deadline.
+    let deadlines = (0..8).map(|doubled| Duration::from_millis(200 << doubled));
+    assert!(deadlines.into_iter().any(|deadline| received_before(deadline) >= 2));
 }
 
 #[test]
@@ -71,6 +84,7 @@ fn a_peer_that_does_not_read_fails_the_write() {
 
 #[test]
 fn the_kernel_knows_the_delay_and_on_one_host_nobody_is_told() {
+    let began = Instant::now();
     let (a, b) = pair();
     for _ in 0..20 {
         a.write_all(b"there").unwrap();
@@ -80,7 +94,8 @@ fn the_kernel_knows_the_delay_and_on_one_host_nobody_is_told() {
     }
     let found = delay(&a.stream).unwrap();
     assert!(found.least > Duration::ZERO && found.least <= found.now, "{found:?}");
-    assert!(found.now < Duration::from_secs(5), "{found:?}");
+    // The kernel's measurements are parts of what the whole exchange took.
+    assert!(found.now <= began.elapsed(), "{found:?}");
     assert!(a.is_local && a.delay().is_none() && b.delay().is_none());
 }
 

@@ -22,12 +22,11 @@ mod planted;
 mod world;
 
 use redoubt_consensus::Settings;
+use redoubt_test_support::setting_range;
 use world::{Trouble, World};
 
 fn seeds(from: u64, count: u64) -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("REDOUBT_CONSENSUS_SEEDS") else { return from..from + count };
-    let (from, to) = text.split_once("..").unwrap();
-    from.parse().unwrap()..to.parse().unwrap()
+    setting_range("REDOUBT_CONSENSUS_SEEDS", from..from + count)
 }
 
 fn run(name: &str, trouble: Trouble, members: std::ops::RangeInclusive<u64>, count: u64) {

@@ -43,7 +43,7 @@ const PLANTED: [Mistake; 15] = [
 #[test]
 #[ignore = "minutes: for make simulate"]
 fn every_planted_bug_is_found() {
-    let only = std::env::var("REDOUBT_CONSENSUS_BUG").ok();
+    let only = redoubt_test_support::setting_text("REDOUBT_CONSENSUS_BUG");
     let is_chosen = |mistake: &Mistake| only.as_ref().is_none_or(|only| *only == mistake.name());
     let chosen: Vec<_> = PLANTED.into_iter().filter(is_chosen).collect();
     assert!(!chosen.is_empty(), "REDOUBT_CONSENSUS_BUG={only:?} is none of {PLANTED:?}");

@@ -7,6 +7,11 @@ use redoubt_consensus::types::{Incarnation, MemberId, Membership, Owner, Proposa
 use redoubt_consensus::{Effect, Member, Recovery, Settings};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::LazyLock;
+
+/// Whether deliveries and messages are printed.
+static NOTES: LazyLock<bool> =
+    LazyLock::new(|| redoubt_test_support::setting_os("REDOUBT_CONSENSUS_NOTES").is_some());
 
 /// What goes wrong, in percent of messages and in times a world.
 #[derive(Clone, Copy, Debug, Default)]
@@ -438,7 +443,7 @@ impl World {
 
     fn check_delivered(&mut self, id: MemberId, slot: Slot, proposal: Option<ProposalId>) {
         let seed = self.seed;
-        if std::env::var_os("REDOUBT_CONSENSUS_NOTES").is_some() {
+        if *NOTES {
             println!("{} {id} delivers {slot} {proposal:?}", self.now);
         }
         let node = self.nodes.get_mut(&id).unwrap();
@@ -532,7 +537,7 @@ impl World {
                     return;
                 }
                 let Some(member) = node.member.as_mut() else { return };
-                if std::env::var_os("REDOUBT_CONSENSUS_NOTES").is_some() {
+                if *NOTES {
                     println!("{} {to} gets from {from} {message:?}", self.now);
                 }
                 member.handle(from, message, now);

@@ -24,7 +24,7 @@ mod world;
 
 use facts::Counts;
 use redoubt_sync::simulation::{Failure, Options, Report};
-use redoubt_test_support::setting;
+use redoubt_test_support::{child, setting, setting_os};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ const WORLDS_PER_PROCESS: u64 = 10;
 const COUNT: &str = "count ";
 
 fn options(seed: u64) -> Options {
-    let keep_notes = std::env::var_os("REDOUBT_SIMULATION_NOTES").is_some();
+    let keep_notes = setting_os("REDOUBT_SIMULATION_NOTES").is_some();
     Options { keep_notes, max_steps: MAX_STEPS, ..Options::new(seed) }
 }
 
@@ -146,11 +146,7 @@ fn soak() {
 
 /// Runs the worlds from `first` on in a process of their own and adds what they came to.
 fn run_batch(first: u64, totals: &Mutex<BTreeMap<String, u64>>) {
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["batch", "--exact", "--ignored", "--nocapture"])
-        .env("REDOUBT_SIMULATION_SEED", first.to_string())
-        .output()
-        .unwrap();
+    let output = child::command("batch").arg(first.to_string()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let mut totals = totals.lock().unwrap();
     let mut is_whole = false;
@@ -177,11 +173,11 @@ fn print_totals(totals: &BTreeMap<String, u64>) {
     println!("so far {hours:.2} simulated hours, {totals:?}");
 }
 
-/// One batch of [`soak`].
-#[test]
-#[ignore = "for soak"]
+redoubt_test_support::children!(batch);
+
+/// A child process of [`soak`]: the worlds of one batch.
 fn batch() {
-    let first = setting("REDOUBT_SIMULATION_SEED", 1);
+    let first: u64 = child::argument(0);
     let mut totals = BTreeMap::new();
     let mut sum = Sum::default();
     for seed in first..first + WORLDS_PER_PROCESS {

@@ -31,7 +31,7 @@ const PLANTED: [(Bug, &str); 18] = [
 #[test]
 fn every_planted_bug_is_found() {
     let mut missed = Vec::new();
-    let only = std::env::var("REDOUBT_SIMULATION_BUG").ok();
+    let only = redoubt_test_support::setting_text("REDOUBT_SIMULATION_BUG");
     let is_chosen = |bug: &Bug| only.as_ref().is_none_or(|only| *only == format!("{bug:?}"));
     let chosen: Vec<_> = PLANTED.into_iter().filter(|(bug, _)| is_chosen(bug)).collect();
     assert!(!chosen.is_empty(), "REDOUBT_SIMULATION_BUG={only:?} is none of {PLANTED:?}");

@@ -152,7 +152,7 @@ fn a_full_log_buffer_keeps_nobody_from_connecting_and_fences_nobody() {
     let is_full = |reason: &str| reason.contains("log buffer is full");
     let full = client.wait(|notice, _| matches!(notice, Notice::Waiting { reason } if is_full(reason)));
     assert!(full.is_some(), "a server that finds no room is told so");
-    let since = Instant::now();
+    // There is no room until the filler is removed, below: a node that waited for room would not answer here.
     let refused = control
         .ask(&Request::Attach { volume: "v".to_owned(), who: "another".to_owned(), server: None })
         .unwrap();
@@ -160,7 +160,7 @@ fn a_full_log_buffer_keeps_nobody_from_connecting_and_fences_nobody() {
     assert!(message.contains("no server was fenced") && message.contains("space"), "{message}");
     assert_eq!(control.status().generation, generation);
     let mut again = LogClient::connect(node.address, "v", generation, 1, start).unwrap();
-    assert!(since.elapsed() < PATIENCE / 4, "{:?}", since.elapsed());
+    assert!(filler.exists());
     blocked.join().unwrap();
     drop(client);
     let next = again.welcome.next_seq.0;

@@ -2,10 +2,11 @@
 
 use redoubt_node::memory::MemoryBudget;
 use redoubt_node::{LogOptions, Node, NodeError, NodeOptions, PageOptions};
+use redoubt_test_support::child;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -85,18 +86,15 @@ impl Drop for LocalNode {
     }
 }
 
-const DIRECTORY: &str = "REDOUBT_TEST_NODE";
+redoubt_test_support::children!(node_process);
 
-/// Body of the process that [`NodeProcess`] starts; does nothing when run as a test by hand.
-#[test]
-#[ignore = "the node that the other tests start and kill"]
+/// The child process that [`NodeProcess`] starts and kills.
 fn node_process() {
-    let Ok(arguments) = std::env::var(DIRECTORY) else { return };
-    let fields: Vec<&str> = arguments.splitn(5, ' ').collect();
-    let number = |index: usize| fields[index].parse().unwrap();
+    let number = |index: usize| child::argument(index);
     let sizes = Sizes { ring: number(0), batch: number(1), interval_ms: number(2) };
     let memory = Arc::new(MemoryBudget::new(number(3)));
-    let node = Node::open(NodeOptions { memory, ..options(Path::new(fields[4]), sizes) }).unwrap();
+    let directory: PathBuf = child::argument(4);
+    let node = Node::open(NodeOptions { memory, ..options(&directory, sizes) }).unwrap();
     println!("listens on {}", node.address());
     node.serve();
 }
@@ -113,18 +111,10 @@ impl NodeProcess {
     }
 
     pub fn start_with_memory(directory: &Path, sizes: Sizes, memory_bytes: u64) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["running::node_process", "--exact", "--ignored", "--nocapture"])
-            .env(
-                DIRECTORY,
-                format!(
-                    "{} {} {} {memory_bytes} {}",
-                    sizes.ring,
-                    sizes.batch,
-                    sizes.interval_ms,
-                    directory.display()
-                ),
-            )
+        let numbers = [sizes.ring, sizes.batch, sizes.interval_ms, memory_bytes];
+        let mut child = child::command("node_process")
+            .args(numbers.map(|number| number.to_string()))
+            .arg(directory)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

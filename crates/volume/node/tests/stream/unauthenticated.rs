@@ -55,7 +55,6 @@ fn a_byte_now_and_then_does_not_hold_a_connection() {
         ConnectionLimits { greeting_timeout: Duration::from_millis(300), ..ConnectionLimits::default() };
     let node = LocalNode::open(&limited(directory.path(), limits));
     let hello = hello(Role::Log, &"v".repeat(200), 1, 1, 0).encode();
-    let began = Instant::now();
     let drips: Vec<_> = (0..20)
         .map(|_| {
             let (address, hello) = (node.address, hello.clone());
@@ -63,7 +62,8 @@ fn a_byte_now_and_then_does_not_hold_a_connection() {
                 let mut stream = TcpStream::connect(address).unwrap();
                 stream.set_nodelay(true).unwrap();
                 let sent = hello.iter().take_while(|byte| {
-                    std::thread::sleep(Duration::from_millis(20));
+                    // A hundred of the node's limits for the whole greeting.
+                    std::thread::sleep(Duration::from_millis(100));
                     stream.write_all(&[**byte]).is_ok()
                 });
                 assert!(sent.count() < hello.len(), "it took the whole greeting, byte by byte");
@@ -71,7 +71,6 @@ fn a_byte_now_and_then_does_not_hold_a_connection() {
         })
         .collect();
     drips.into_iter().for_each(|drip| drip.join().unwrap());
-    assert!(began.elapsed() < Duration::from_secs(30));
     // One that says nothing at all.
     wait_ended(&mut TcpStream::connect(node.address).unwrap());
     node.stop();

@@ -95,7 +95,7 @@ fn replay_and_compare(options: &Options) {
     assert_eq!(report.without_redo, 0);
     std::fs::remove_dir_all(first).unwrap();
     if let Some(directory) =
-        std::env::var_os("REDOUBT_FUZZ_SEEDS").filter(|_| options.page_size_bytes == 4096)
+        redoubt_test_support::setting_os("REDOUBT_FUZZ_SEEDS").filter(|_| options.page_size_bytes == 4096)
     {
         replay::write_seeds(&replay, Path::new(&directory), 0, Flags(0x40e1));
     }

@@ -216,8 +216,8 @@ fn a_lost_page_stops_the_device_and_not_the_process() {
 #[test]
 #[ignore = "needs a directory on a DAX mount, named by REDOUBT_DAX_DIR"]
 fn on_a_dax_mount_nothing_is_pretended() {
-    let parent =
-        std::env::var_os("REDOUBT_DAX_DIR").expect("REDOUBT_DAX_DIR names a directory on a DAX mount");
+    let parent = redoubt_test_support::setting_os("REDOUBT_DAX_DIR")
+        .expect("REDOUBT_DAX_DIR names a directory on a DAX mount");
     for unit in WRITE_UNITS {
         let dir = tempfile::tempdir_in(&parent).unwrap();
         let options = PmemLogOptions { pretend: false, ..options(unit) };
