@@ -50,7 +50,7 @@ const SETTINGS: [&str; 35] = [
 ];
 
 /// The variables that the product, its packages and the scripts read, or write for each other.
-const OTHERS: [&str; 59] = [
+const OTHERS: [&str; 58] = [
     "REDOUBT_ALLOWED_SKIPS",
     "REDOUBT_BIN",
     "REDOUBT_CLEAR_PAGES",
@@ -100,7 +100,6 @@ const OTHERS: [&str; 59] = [
     "REDOUBT_RUN_OPTIONS",
     "REDOUBT_SKIPPED",
     "REDOUBT_SYSTEM_FILES",
-    "REDOUBT_TEST_SQUATTER",
     "REDOUBT_TIMEOUT_S",
     "REDOUBT_TLS",
     "REDOUBT_TLS_AUTHORITY",

@@ -149,7 +149,7 @@ pub fn add_counts(counts: &mut Counts, prefix: &str, more: &Counts) {
 /// Finds the library: `REDOUBT_FAULTS_LIBRARY`, or next to the running test or tool in the target directory.
 fn find_library() -> Result<PathBuf> {
     const NAME: &str = "libredoubt_faults.so";
-    if let Some(path) = std::env::var_os("REDOUBT_FAULTS_LIBRARY").map(PathBuf::from) {
+    if let Some(path) = redoubt_test_support::setting_os("REDOUBT_FAULTS_LIBRARY").map(PathBuf::from) {
         return if path.is_file() {
             Ok(path)
         } else {

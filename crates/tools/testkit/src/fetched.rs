@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use redoubt_test_support::setting_os;
 use redoubt_workload::error::Result;
 use redoubt_workload::product::{FetchedServer, Product};
 
@@ -20,8 +21,7 @@ const fn variables(server: FetchedServer) -> (&'static str, &'static str) {
 /// [`redoubt_workload::error::Error::ProgramMissing`].
 pub fn find(server: FetchedServer) -> Result<Product> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target");
-    let folder =
-        std::env::var_os(variables(server).0).map_or_else(|| target.join(server.name()), PathBuf::from);
+    let folder = setting_os(variables(server).0).map_or_else(|| target.join(server.name()), PathBuf::from);
     server.find_in(&folder)
 }
 

@@ -21,6 +21,7 @@
 //! * [`encryption`]: the key management plugin.
 //! * [`command`]: one run of the `redoubt` command, with a deadline.
 //! * [`connections`]: what is done with connections to a server that has the network library.
+//! * [`tcp_server`]: servers on a TCP port.
 //!
 //! This crate is never a dependency of a product crate.
 
@@ -50,3 +51,4 @@ pub mod scale;
 pub mod script;
 pub mod server_suite;
 pub mod sessions;
+pub mod tcp_server;

@@ -15,7 +15,7 @@ const UNPACKED: &str =
 /// # Errors
 /// [`Error::State`] when there is none here.
 pub fn find(name: &str) -> Result<PathBuf> {
-    let given = std::env::var_os("REDOUBT_SERVER_PLUGINS").map(PathBuf::from);
+    let given = redoubt_test_support::setting_os("REDOUBT_SERVER_PLUGINS").map(PathBuf::from);
     let places =
         [given.unwrap_or_default(), PathBuf::from("/usr/lib/mysql/plugin"), Path::new(UNPACKED).to_owned()];
     let mut files = places.iter().map(|place| place.join(format!("{name}.so")));

@@ -76,6 +76,7 @@ pub struct Tally {
     payments: AtomicU64,
     paid_cents: AtomicU64,
     delivered: AtomicU64,
+    without_new_orders: AtomicU64,
     rolled_back: AtomicU64,
     retries: AtomicU64,
 }
@@ -84,6 +85,11 @@ impl Tally {
     /// New-Orders that rolled back because the benchmark wants it.
     pub fn rolled_back(&self) -> u64 {
         self.rolled_back.load(Ordering::Relaxed)
+    }
+
+    /// How often a Delivery found a district that had no new order left.
+    pub fn without_new_orders(&self) -> u64 {
+        self.without_new_orders.load(Ordering::Relaxed)
     }
 
     /// Deadlocks and lock wait timeouts, each tried again.

@@ -112,6 +112,8 @@ fn districts_whose_new_orders_run_out_are_no_fault() {
     tpcc::load(&socket, scale, 3, 1, &ProgressBar::hidden()).unwrap();
     let tpcc = Tpcc::begin(&socket, scale, 3, false).unwrap();
     tpcc.run(&socket, 8, Until::Transactions(4000)).unwrap();
+    assert!(tpcc.tally().without_new_orders() > 0, "no district ran out");
+    assert_eq!(tpcc.check(&socket, u32::MAX).unwrap(), 14);
 }
 
 #[test]

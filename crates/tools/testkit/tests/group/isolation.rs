@@ -133,7 +133,8 @@ mod galera {
     #[test]
     #[ignore = "needs galera-4: make group-anchor"]
     fn shows_no_anomaly_that_one_server_does_not_show() {
-        let library = std::env::var_os("REDOUBT_GALERA").expect("REDOUBT_GALERA names Galera's library");
+        let library = redoubt_test_support::setting_os("REDOUBT_GALERA")
+            .expect("REDOUBT_GALERA names Galera's library");
         shows_no_anomaly_that_one_server_does_not(&Provider {
             scripts: scripts(),
             ..Provider::galera(library)

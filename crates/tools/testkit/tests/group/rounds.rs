@@ -11,6 +11,7 @@
 use fastrand::Rng;
 use redoubt_drill::group::load::Load;
 use redoubt_drill::group::{Group, PATIENCE, Provider};
+use redoubt_test_support::setting;
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::find_redoubt;
 use redoubt_workload::server::ServerConfig;
@@ -166,10 +167,6 @@ fn rounds(provider: &Provider, seed: u64, count: u64) -> Result<()> {
     })
 }
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap())
-}
-
 #[test]
 fn nothing_is_lost_in_rounds_of_random_trouble() {
     if !rustix::process::geteuid().is_root() {
@@ -179,7 +176,7 @@ fn nothing_is_lost_in_rounds_of_random_trouble() {
     assert!(library.is_file(), "{} is missing: cargo build --release --workspace", library.display());
     let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../target/mariadb-server/usr/bin");
     let provider = Provider { library, scripts: Some(scripts.into()), ..Provider::default() };
-    let (mut left, mut seed) = (number("REDOUBT_GROUP_ROUNDS", 3), number("REDOUBT_GROUP_SEED", 1));
+    let (mut left, mut seed) = (setting("REDOUBT_GROUP_ROUNDS", 3), setting("REDOUBT_GROUP_SEED", 1));
     while left > 0 {
         let count = left.min(ROUNDS_OF_GROUP);
         if let Err(error) = rounds(&provider, seed, count) {

@@ -5,6 +5,7 @@
 
 use redoubt_drill::group::load::Load;
 use redoubt_drill::group::{Group, PATIENCE, Provider};
+use redoubt_test_support::setting;
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::find_redoubt;
 use redoubt_workload::process::poll_until;
@@ -109,8 +110,7 @@ fn one_of_two_that_was_stopped_comes_back() {
 #[test]
 #[ignore = "make group-rounds"]
 fn nothing_is_lost_in_rounds_of_random_trouble_of_two() {
-    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (rounds, seed) = (number("REDOUBT_GROUP_ROUNDS", 20), number("REDOUBT_GROUP_SEED", 1));
+    let (rounds, seed) = (setting("REDOUBT_GROUP_ROUNDS", 20), setting("REDOUBT_GROUP_SEED", 1));
     run(Group::create(&provider(), ALL.len(), small).unwrap(), |group| {
         let mut rng = fastrand::Rng::with_seed(seed);
         let load = Load::start(group, CLIENTS)?;

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 mod clients;
 
 /// What needs no waiting is over by then, on a busy machine too; far below the longest wait.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = PATIENCE;
 /// What nothing ends in the course of a test.
 const NEVER: &str = "600";
 
@@ -89,7 +89,7 @@ fn counter(server: &Server, name: &str) -> u64 {
 
 /// Until as many wait.
 fn await_waiting(server: &Server, count: u64) {
-    poll_until("connections that wait", Duration::from_secs(30), || {
+    poll_until("connections that wait", PATIENCE, || {
         Ok((status(server)["admission"]["waiting"] == count).then_some(()))
     })
     .unwrap_or_else(|error| panic!("{error}: {}", status(server)));
@@ -97,7 +97,7 @@ fn await_waiting(server: &Server, count: u64) {
 
 /// Until nobody waits and nobody is inside.
 fn await_empty(server: &Server) {
-    poll_until("an empty gate", Duration::from_secs(30), || {
+    poll_until("an empty gate", PATIENCE, || {
         let found = status(server);
         Ok((found["admission"]["waiting"] == 0 && found["admission"]["inside"] == 0).then_some(()))
     })
@@ -368,9 +368,7 @@ fn the_end_of_the_server_ends_waits() {
     let holder = inside(&server);
     let threads: Vec<_> = (0..10).map(|_| start(&server, "UPDATE t SET v = 1 WHERE id = 4")).collect();
     await_waiting(&server, 10);
-    let start = Instant::now();
     server.shutdown().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     for thread in threads {
         assert!(soon("a client of a server that has ended", thread).is_err());
     }
@@ -492,14 +490,20 @@ fn clients_that_leave_a_transaction_alone_lose_their_room() {
 /// While the server is stopped as a whole, nobody leaves anything alone, and nobody waits for others.
 #[test]
 fn a_stopped_server_counts_no_time() {
-    let server = with_limit("1", &["--admission-lease", "8", "--admission-longest-wait", "8"]);
+    let server = with_limit("1", &[]);
+    let begin = Instant::now();
     let mut holder = inside(&server);
     let threads: Vec<_> = (1..=5).map(|_| start(&server, "UPDATE t SET v = 1 WHERE id = 7")).collect();
     await_waiting(&server, 5);
+    // Eight seconds are left of both times, however slow the machine is, and the server is stopped for longer.
+    let limit_s = begin.elapsed().as_secs() + 8;
+    for what in ["admission-lease", "admission-longest-wait"] {
+        set(&server, what, &limit_s.to_string());
+    }
     let process_id = Pid::from_raw(server.process_id().unwrap() as i32).unwrap();
     kill_process(process_id, Signal::STOP).unwrap();
     // Not until something is so: the time itself is what is looked at.
-    std::thread::sleep(Duration::from_secs(9));
+    std::thread::sleep(Duration::from_secs(limit_s + 1));
     kill_process(process_id, Signal::CONT).unwrap();
     // It takes a while until those who wait have noticed.
     holder.query_drop("SELECT SLEEP(0.5)").unwrap();

@@ -11,6 +11,7 @@ use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::process::{find_program, poll_until};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{execute, query_text};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -111,6 +112,42 @@ impl Lab {
         serde_json::from_str::<serde_json::Value>(&outcome.stdout).unwrap()[0]["user_tcp"].clone()
     }
 
+    /// Waits until what is shown is newer than this call. `clock` is a connection past the kernel: its frames are in
+    /// each look at the interface. The second look from now on began after this call.
+    pub fn refresh(&self, clock: &mut Conn) {
+        for _ in 0..2 {
+            let shown = self.number("frames_received");
+            poll_until("a look at the interface", PATIENCE, || {
+                clock.query_drop("DO 1").unwrap();
+                Ok((self.number("frames_received") != shown).then_some(()))
+            })
+            .unwrap();
+        }
+    }
+
+    /// The columns of the kernel's table of TCP sockets where clients are.
+    fn sockets_of_clients(&self) -> Vec<Vec<String>> {
+        let read = || std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+        let table = self.pair.within(Side::Client, read);
+        table.lines().skip(1).map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+    }
+
+    /// Whether a client's kernel has sent something again that is not acknowledged.
+    pub fn retransmits(&self) -> bool {
+        // State 1 is an established connection; the seventh column counts.
+        self.sockets_of_clients().iter().any(|columns| columns[3] == "01" && columns[6] != "00000000")
+    }
+
+    /// Clients' addresses, and how much each of these has not read, where that is anything.
+    pub fn unread(&self) -> BTreeMap<String, String> {
+        let sockets = self.sockets_of_clients().into_iter();
+        let unread = sockets.filter_map(|columns| {
+            let (_, unread) = columns[4].split_once(':')?;
+            (unread != "00000000").then(|| (columns[1].clone(), unread.to_owned()))
+        });
+        unread.collect()
+    }
+
     /// A number of the only interface, as of a second ago at most.
     pub fn number(&self, name: &str) -> u64 {
         self.status()["interfaces"][0][name].as_u64().unwrap_or(0)
@@ -119,7 +156,7 @@ impl Lab {
     /// Waits until a number is so.
     pub fn wait_for(&self, name: &str, is_so: impl Fn(u64) -> bool) {
         let what = format!("{name}, of {}", self.status());
-        poll_until(&what, Duration::from_secs(20), || Ok(is_so(self.number(name)).then_some(()))).unwrap();
+        poll_until(&what, PATIENCE, || Ok(is_so(self.number(name)).then_some(()))).unwrap();
     }
 
     /// Waits until a connection is gone from the server.

@@ -6,19 +6,21 @@
 use mysql::prelude::Queryable;
 use mysql::{Conn, LocalInfileHandler};
 use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::connections::{certificates, connection_id, require_kills, statements};
+use redoubt_testkit::connections::{
+    certificates, require_idle_timeout, require_kills, require_login_timeout, statements,
+};
 use redoubt_testkit::fetched::find_or_skip;
 use redoubt_testkit::net_layer::{Layer, Watch};
 use redoubt_testkit::node::Node;
+use redoubt_testkit::tcp_server::create_with_tcp;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
-use redoubt_workload::process::{find_program, poll_until};
+use redoubt_workload::process::find_program;
 use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::{Server, ServerConfig};
-use redoubt_workload::sql::{execute, query_text};
+use redoubt_workload::sql::execute;
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 mod bypass;
 
@@ -28,20 +30,6 @@ const HABIT: usize = 16;
 fn config(collapser: &str) -> ServerConfig {
     let options = vec!["--collapser".to_owned(), collapser.to_owned()];
     ServerConfig::new(Launcher::Net { redoubt_bin: find_redoubt().unwrap(), options })
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn with_tcp(config: ServerConfig) -> (ServerConfig, u16) {
-    let port = free_port();
-    let config = config
-        .server_arg("--skip-networking=0")
-        .server_arg("--bind-address=127.0.0.1")
-        .server_arg(format!("--port={port}"));
-    (config, port)
 }
 
 fn redoubt(arguments: &[&str]) -> Outcome {
@@ -125,11 +113,11 @@ fn what_servers_that_were_killed_did_is_counted() {
 fn clients_of_every_kind_get_what_they_ask_for() {
     let directory = tempfile::tempdir().unwrap();
     for collapser in ["on", "read-ahead"] {
-        let (mut config, port) = with_tcp(config(collapser).server_arg("--max-allowed-packet=64M"));
+        let mut config = config(collapser).server_arg("--max-allowed-packet=64M");
         if collapser == "on" {
             config.server_args.extend(certificates(directory.path(), "127.0.0.1").unwrap());
         }
-        let mut server = Server::create(config).unwrap();
+        let (mut server, port) = create_with_tcp(config).unwrap();
         let mut conn = server.connect().unwrap();
         execute(&mut conn, "CREATE USER ''@'127.0.0.1'").unwrap();
         execute(&mut conn, "GRANT ALL ON *.* TO ''@'127.0.0.1'").unwrap();
@@ -202,25 +190,7 @@ fn statements_of_every_kind_work() {
     server.shutdown().unwrap();
 }
 
-/// A connection that says nothing is ended after wait_timeout, neither earlier nor much later.
-fn idle_timeout(server: &Server) {
-    let mut conn = server.connect().unwrap();
-    execute(&mut conn, "SET SESSION wait_timeout = 3").unwrap();
-    statements(&mut conn, HABIT).unwrap();
-    let id = connection_id(&mut conn).unwrap();
-    let start = Instant::now();
-    let mut other = server.connect().unwrap();
-    let gone = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {id}");
-    poll_until("the end of an idle connection", Duration::from_secs(20), || {
-        Ok((query_text(&mut other, &gone)? == [["0"]]).then_some(()))
-    })
-    .unwrap();
-    let took = start.elapsed();
-    assert!(took > Duration::from_millis(2900) && took < Duration::from_secs(5), "{took:?}");
-    assert!(conn.query_drop("SELECT 1").is_err());
-}
-
-/// Ends within a moment although clients are connected and say nothing.
+/// Ends although clients are connected and say nothing, which they may do for hours.
 fn shutdown_with_clients(server: &mut Server) {
     let clients: Vec<Conn> = (0..20)
         .map(|_| {
@@ -229,9 +199,7 @@ fn shutdown_with_clients(server: &mut Server) {
             conn
         })
         .collect();
-    let start = Instant::now();
     server.shutdown().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     drop(clients);
 }
 
@@ -240,7 +208,7 @@ fn what_ends_a_wait_ends_it() {
     for collapser in ["on", "read-ahead"] {
         let mut server = Server::create(config(collapser)).unwrap();
         require_kills(&|| server.connect(), HABIT).unwrap();
-        idle_timeout(&server);
+        require_idle_timeout(&|| server.connect(), HABIT).unwrap();
         assert!(counter(&server, "collapsed") >= 1);
         shutdown_with_clients(&mut server);
     }
@@ -248,17 +216,9 @@ fn what_ends_a_wait_ends_it() {
 
 #[test]
 fn a_login_that_stops_is_ended_after_connect_timeout() {
-    let (config, port) = with_tcp(config("on").server_arg("--connect-timeout=2"));
-    let server = Server::create(config).unwrap();
-    let start = Instant::now();
-    let mut silent = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-    silent.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let mut all = Vec::new();
-    // With what the server has left unread, the end is a reset.
-    let end = std::io::Read::read_to_end(&mut silent, &mut all);
-    assert!(end.is_ok() || end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
-    let took = start.elapsed();
-    assert!(took > Duration::from_millis(1900) && took < Duration::from_secs(6), "{took:?}");
+    let (server, port) = create_with_tcp(config("on").server_arg("--connect-timeout=2")).unwrap();
+    let connect = || TcpStream::connect(("127.0.0.1", port)).unwrap();
+    require_login_timeout(&mut server.connect().unwrap(), 2, &connect).unwrap();
     assert!(counter(&server, "connections") >= 1);
 }
 
@@ -271,7 +231,7 @@ fn the_pool_of_threads_has_its_connections_left_to_the_kernel() {
         }
     });
     require_kills(&|| server.connect(), HABIT).unwrap();
-    idle_timeout(&server);
+    require_idle_timeout(&|| server.connect(), HABIT).unwrap();
     assert!(counter(&server, "left_alone") >= 40);
     assert_eq!(counter(&server, "collapsed"), 0);
 }
@@ -372,7 +332,7 @@ fn check_mysql(product: Product) {
     let mut conn = server.connect().unwrap();
     statements(&mut conn, 200).unwrap();
     require_kills(&|| server.connect(), HABIT).unwrap();
-    idle_timeout(&server);
+    require_idle_timeout(&|| server.connect(), HABIT).unwrap();
     let found = status(&server);
     println!("{found}");
     assert!(found["counters"]["collapsed"].as_u64().unwrap() >= 1, "{found}");

@@ -7,14 +7,17 @@ use crate::lab::{ADDRESS, Lab, PORT, config, large_results_and_files, pair, scri
 use mysql::Conn;
 use mysql::prelude::Queryable;
 use redoubt_test_support::{NetworkPair, Side, run};
-use redoubt_testkit::connections::{certificates, connection_id, require_kills, statements};
+use redoubt_testkit::command::PATIENCE;
+use redoubt_testkit::connections::{
+    certificates, require_idle_timeout, require_kills, require_login_timeout, statements,
+};
 use redoubt_testkit::fetched::find_or_skip;
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::process::{find_program, poll_until};
 use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::ServerConfig;
 use redoubt_workload::sql::{execute, query_text};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -85,36 +88,16 @@ fn large_results_and_files_arrive_whole() {
     println!("{}", lab.status());
 }
 
-/// A connection that says nothing is ended after wait_timeout, neither earlier nor much later.
-fn idle_timeout(lab: &Lab) {
-    let mut conn = lab.connect();
-    execute(&mut conn, "SET SESSION wait_timeout = 3").unwrap();
-    statements(&mut conn, 20).unwrap();
-    let id = connection_id(&mut conn).unwrap();
-    let start = Instant::now();
-    lab.wait_for_end(id, Duration::from_secs(20));
-    let took = start.elapsed();
-    assert!(took > Duration::from_millis(2900) && took < Duration::from_secs(5), "{took:?}");
-    assert!(conn.query_drop("SELECT 1").is_err());
-}
-
-/// A client that connects and says nothing is ended after connect_timeout.
+/// A client that connects and says nothing is ended after connect_timeout, which the server was started with.
 fn silent_login(lab: &Lab) {
-    let start = Instant::now();
-    let mut silent = lab.pair.within(Side::Client, || TcpStream::connect((ADDRESS, PORT))).unwrap();
-    silent.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let end = silent.read_to_end(&mut Vec::new());
-    assert!(end.is_ok() || end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
-    let took = start.elapsed();
-    assert!(took > Duration::from_millis(1900) && took < Duration::from_secs(6), "{took:?}");
+    let connect = || lab.pair.within(Side::Client, || TcpStream::connect((ADDRESS, PORT))).unwrap();
+    require_login_timeout(&mut lab.server.connect().unwrap(), 2, &connect).unwrap();
 }
 
 fn shutdown_with_clients(lab: &mut Lab) {
     let mut clients: Vec<Conn> = (0..20).map(|_| lab.connect()).collect();
     clients.iter_mut().for_each(|conn| statements(conn, 5).unwrap());
-    let start = Instant::now();
     lab.server.shutdown().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     assert!(clients.iter_mut().all(|conn| conn.query_drop("SELECT 1").is_err()));
 }
 
@@ -123,7 +106,7 @@ fn what_ends_a_wait_ends_it() {
     let test = "what_ends_a_wait_ends_it (user space)";
     let Some(mut lab) = Lab::create(test, &["--connect-timeout=2"]) else { return };
     require_kills(&|| Ok(lab.connect()), 20).unwrap();
-    idle_timeout(&lab);
+    require_idle_timeout(&|| Ok(lab.connect()), 20).unwrap();
     silent_login(&lab);
     lab.wait_for("opened", |opened| opened >= 6);
     shutdown_with_clients(&mut lab);
@@ -152,7 +135,7 @@ fn a_pool_is_served(mut lab: Lab) {
         }
     });
     require_kills(&|| Ok(lab.connect()), 20).unwrap();
-    idle_timeout(&lab);
+    require_idle_timeout(&|| Ok(lab.connect()), 20).unwrap();
     large_results_and_files(&lab, 28);
     lab.wait_for("opened", |opened| opened >= 45);
     shutdown_with_clients(&mut lab);
@@ -166,7 +149,7 @@ fn mysql_is_served() {
     let mut lab = Lab::start(pair, config.server_arg("--connect-timeout=2").server_arg("--mysqlx=OFF"));
     statements(&mut lab.connect(), 200).unwrap();
     require_kills(&|| Ok(lab.connect()), 20).unwrap();
-    idle_timeout(&lab);
+    require_idle_timeout(&|| Ok(lab.connect()), 20).unwrap();
     large_results_and_files(&lab, 28);
     lab.wait_for("opened", |opened| opened >= 6);
     shutdown_with_clients(&mut lab);
@@ -185,7 +168,7 @@ fn whoever_is_killed_leaves_nothing_behind() {
     let id: u64 = line.trim().parse().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    lab.wait_for_end(id, Duration::from_secs(20));
+    lab.wait_for_end(id, PATIENCE);
     lab.wait_for("connections", |count| count == 0);
     // The server, several times, and begun again at once: the interface is taken again.
     for _ in 0..3 {
@@ -207,19 +190,21 @@ fn an_address_that_is_taken_away_is_served_no_more() {
     let address = |change: &str| {
         run("ip", &["-n", &name, "address", change, "10.79.0.9/24", "dev", NetworkPair::INTERFACE]);
     };
+    let mut clock = lab.connect();
     for _ in 0..2 {
         // It comes while the server runs; until it is seen, within a second or so, its connections are the kernel's.
         address("add");
+        lab.refresh(&mut clock);
         let before = lab.number("opened");
-        let conn = poll_until("a connection past the kernel", Duration::from_secs(20), || {
+        let conn = poll_until("a connection past the kernel", PATIENCE, || {
             let mut conn = lab.try_connect_to(Side::Client, "10.79.0.9").unwrap();
             statements(&mut conn, 10).unwrap();
-            std::thread::sleep(Duration::from_millis(300));
+            lab.refresh(&mut clock);
             Ok((lab.number("opened") > before).then_some(conn))
         })
         .unwrap();
         address("del");
-        poll_until("the end of an address", Duration::from_secs(20), || {
+        poll_until("the end of an address", PATIENCE, || {
             let conn = lab.try_connect_within(Side::Client, "10.79.0.9", Duration::from_secs(3));
             Ok(conn.is_err().then_some(()))
         })
@@ -236,14 +221,18 @@ fn connections_outlive_an_address_that_comes_back() {
     let mut conn = lab.connect();
     statements(&mut conn, 10).unwrap();
     let mut sleeper = lab.connect();
-    let waiting = std::thread::spawn(move || sleeper.query_first::<u32, _>("SELECT SLEEP(6)"));
+    // Until this test releases the lock.
+    let mut holder = lab.server.connect().unwrap();
+    assert_eq!(holder.query_first("SELECT GET_LOCK('address', 0)").unwrap(), Some(1));
+    let waiting =
+        std::thread::spawn(move || sleeper.query_first::<u32, _>("SELECT GET_LOCK('address', 100000)"));
     let change = |change: &str| {
         let address = format!("{ADDRESS}/24");
         run("ip", &["-n", &name, "address", change, &address, "dev", NetworkPair::INTERFACE]);
     };
     change("del");
     // Until it has been noticed: nobody is let in then. What clients send meanwhile is not answered.
-    poll_until("the end of an address", Duration::from_secs(20), || {
+    poll_until("the end of an address", PATIENCE, || {
         let conn = lab.try_connect_within(Side::Client, ADDRESS, Duration::from_secs(3));
         Ok(conn.is_err().then_some(()))
     })
@@ -252,12 +241,14 @@ fn connections_outlive_an_address_that_comes_back() {
         let result = statements(&mut conn, 10);
         (conn, result.map_err(|error| error.to_string()))
     });
-    std::thread::sleep(Duration::from_millis(1500));
+    poll_until("a statement that is sent again", PATIENCE, || Ok(lab.retransmits().then_some(()))).unwrap();
+    assert!(!statement.is_finished() && !waiting.is_finished());
     change("add");
     let (mut conn, result) = statement.join().unwrap();
     result.unwrap();
     statements(&mut conn, 10).unwrap();
-    assert_eq!(waiting.join().unwrap().unwrap(), Some(0));
+    assert_eq!(holder.query_first("SELECT RELEASE_LOCK('address')").unwrap(), Some(1));
+    assert_eq!(waiting.join().unwrap().unwrap(), Some(1));
     statements(&mut lab.connect(), 10).unwrap();
 }
 
@@ -277,8 +268,7 @@ fn an_interface_that_was_down_goes_on() {
         let _end = End(&ended);
         for _ in 0..CLIENTS {
             scope.spawn(|| {
-                let mut conn =
-                    lab.try_connect_within(Side::Client, ADDRESS, Duration::from_secs(60)).unwrap();
+                let mut conn = lab.connect();
                 while !ended.load(Ordering::Acquire) {
                     let all = conn.query_iter("SELECT v FROM d.t").unwrap();
                     all.for_each(|row| {
@@ -290,14 +280,12 @@ fn an_interface_that_was_down_goes_on() {
         }
         let more = |count: u64| {
             let wanted = rows.load(Ordering::Acquire) + count;
-            poll_until("rows", Duration::from_secs(60), || {
-                Ok((rows.load(Ordering::Acquire) >= wanted).then_some(()))
-            })
+            poll_until("rows", PATIENCE, || Ok((rows.load(Ordering::Acquire) >= wanted).then_some(())))
         };
         more(20 * CLIENTS).unwrap();
         change("down");
         // All is sent again that was under way.
-        poll_until("silence", Duration::from_secs(60), || {
+        poll_until("silence", PATIENCE, || {
             let before = rows.load(Ordering::Acquire);
             std::thread::sleep(Duration::from_secs(6));
             Ok((rows.load(Ordering::Acquire) == before).then_some(()))
@@ -318,7 +306,7 @@ fn an_interface_that_is_deleted_is_said_to_be_gone() {
     lab.wait_for("connections", |count| count == 1);
     assert_eq!(lab.status()["interfaces"][0]["mode"], "native");
     run("ip", &["-n", &lab.pair.name(Side::Server), "link", "delete", NetworkPair::INTERFACE]);
-    poll_until("an interface that is gone", Duration::from_secs(20), || {
+    poll_until("an interface that is gone", PATIENCE, || {
         Ok((lab.status()["interfaces"][0]["mode"] == "failed").then_some(()))
     })
     .unwrap();
@@ -362,6 +350,7 @@ impl Drop for End<'_> {
 fn it_is_switched_under_load() {
     let Some(lab) = Lab::create("it_is_switched_under_load", &[]) else { return };
     let ended = AtomicBool::new(false);
+    let mut clock = lab.connect();
     std::thread::scope(|scope| {
         // A failure ends the load, too.
         let _end = End(&ended);
@@ -382,17 +371,21 @@ fn it_is_switched_under_load() {
         for round in 0..4 {
             let state = ["off", "on"][round % 2];
             lab.switch(state);
-            // What had begun to connect before is served, too. A look is longer than what is shown may be old.
-            poll_until(&format!("new connections to be {state}"), Duration::from_secs(30), || {
+            // What had begun to connect before is served, too.
+            poll_until(&format!("new connections to be {state}"), PATIENCE, || {
+                lab.refresh(&mut clock);
                 let before = lab.number("opened");
-                std::thread::sleep(Duration::from_millis(2500));
-                Ok(((lab.number("opened") > before) == (state == "on")).then_some(()))
+                (0..20).for_each(|_| statements(&mut lab.connect(), 1).unwrap());
+                lab.refresh(&mut clock);
+                let opened = lab.number("opened") - before;
+                Ok((if state == "on" { opened >= 20 } else { opened == 0 }).then_some(()))
             })
             .unwrap();
             assert_eq!(lab.status()["is_on"], state == "on");
             assert!(lab.number("connections") >= 2);
         }
     });
+    drop(clock);
     lab.wait_for("connections", |count| count == 0);
 }
 
@@ -430,14 +423,14 @@ fn without_what_it_needs_the_kernel_serves() {
     assert!(text.contains("there is no network interface nothing-there") && text.contains("v0"), "{text}");
 }
 
-/// Switches to and from the thread that looks after the interface.
+/// How often the thread that looks after the interface has gone to sleep.
 fn switches_of_the_stack(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of_stack = tasks.filter_map(|task| {
         let path = task.ok()?.path();
         let name = std::fs::read_to_string(path.join("comm")).ok()?;
         let status = std::fs::read_to_string(path.join("status")).ok()?;
-        let count = |line: &str| line.split_once("_ctxt_switches:")?.1.trim().parse::<u64>().ok();
+        let count = |line: &str| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok();
         name.starts_with("redoubt-tcp").then(|| status.lines().filter_map(count).sum::<u64>())
     });
     let all: Vec<u64> = of_stack.collect();
@@ -459,10 +452,11 @@ fn statements_need_no_other_thread(lab: &Lab) {
         // It looks a hundred times a second what else there is to do.
         let for_time = start.elapsed().as_millis() as u64 / 10;
         let switches = switches_of_the_stack(lab.server.process_id().unwrap()) - before;
-        shares.push(switches.saturating_sub(2 * for_time));
+        shares.push(switches.saturating_sub(for_time));
     }
-    shares.sort_unstable();
-    assert!(shares[2] < 200, "switches of the interface's thread, for 2000 statements each: {shares:?}");
+    // Other programs make it more, never less: if a statement needed the thread, each share would be 2000 and above.
+    let least = shares.iter().min().unwrap();
+    assert!(*least < 200, "sleeps of the interface's thread, for 2000 statements each: {shares:?}");
 }
 
 #[test]
@@ -498,17 +492,21 @@ fn what_waits_for_the_network_goes_on_while_the_server_is_at_work() {
     let mut conn = lab.connect();
     statements(&mut conn, 20).unwrap();
     let before = lab.number("frames_sent");
-    let start = Instant::now();
+    // Until this test releases the lock.
+    let mut holder = lab.server.connect().unwrap();
+    assert_eq!(holder.query_first("SELECT GET_LOCK('work', 0)").unwrap(), Some(1));
     // A row that is more than the network takes at once; then the server's thread does not look at what comes.
     let client = std::thread::spawn(move || {
         let rows: Vec<String> = conn
-            .query("SELECT REPEAT('x', 900000) UNION ALL SELECT SLEEP(8) UNION ALL SELECT 'end'")
+            .query(
+                "SELECT REPEAT('x', 900000) UNION ALL SELECT GET_LOCK('work', 100000) UNION ALL SELECT 'end'",
+            )
             .unwrap();
         assert_eq!(rows.iter().map(String::len).collect::<Vec<_>>(), [900_000, 1, 3]);
     });
     // But for what the server itself keeps back.
     lab.wait_for("frames_sent", |count| count > before + 500);
-    let took = start.elapsed();
-    assert!(took < Duration::from_secs(5) && !client.is_finished(), "{took:?}");
+    assert!(!client.is_finished());
+    assert_eq!(holder.query_first("SELECT RELEASE_LOCK('work')").unwrap(), Some(1));
     client.join().unwrap();
 }

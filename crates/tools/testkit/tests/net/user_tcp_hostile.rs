@@ -6,10 +6,12 @@
 mod stranger;
 
 use crate::lab::{ADDRESS, Lab, PORT};
+use mysql::Conn;
 use mysql::prelude::Queryable;
 use redoubt_tcp::Seq;
 use redoubt_tcp::segment::{Flags, Timestamps};
 use redoubt_test_support::Side;
+use redoubt_testkit::command::PATIENCE;
 use redoubt_testkit::connections::statements;
 use redoubt_workload::process::poll_until;
 use redoubt_workload::sql::query_text;
@@ -19,8 +21,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use stranger::{Known, Stranger, address_of};
 
-/// A frame lost among many costs a client a retransmission or a few.
+/// A frame lost among many costs a client a retransmission or a few: so much longer a statement of it may take than one
+/// of another client of the same server, whom the attack does not reach.
 const LONGEST_GAP: Duration = Duration::from_secs(4);
+
+/// Statements one after the other until the end; how many, and the longest.
+fn work(conn: &mut Conn, ended: &AtomicBool) -> (u64, Duration) {
+    let (mut count, mut longest) = (0u64, Duration::ZERO);
+    while !ended.load(Ordering::Acquire) {
+        let begin = Instant::now();
+        let answer: Option<u64> = conn.query_first(format!("SELECT {count}")).unwrap();
+        assert_eq!(answer, Some(count));
+        longest = longest.max(begin.elapsed());
+        count += 1;
+    }
+    (count, longest)
+}
 
 fn memory_len_bytes(lab: &Lab) -> u64 {
     let path = format!("/proc/{}/status", lab.server.process_id().unwrap());
@@ -55,22 +71,14 @@ fn beside<Done>(
     let before = memory_len_bytes(lab);
     let ended = AtomicBool::new(false);
     let begin = Instant::now();
-    let (done, (count, longest)) = std::thread::scope(|scope| {
-        let good = scope.spawn(|| {
-            let (mut count, mut longest) = (0u64, Duration::ZERO);
-            while !ended.load(Ordering::Acquire) {
-                let begin = Instant::now();
-                let answer: Option<u64> = conn.query_first(format!("SELECT {count}")).unwrap();
-                assert_eq!(answer, Some(count));
-                longest = longest.max(begin.elapsed());
-                count += 1;
-            }
-            (count, longest)
-        });
+    let mut local = lab.server.connect().unwrap();
+    let (done, (count, longest), (_, unreached)) = std::thread::scope(|scope| {
+        let good = scope.spawn(|| work(&mut conn, &ended));
+        let unreached = scope.spawn(|| work(&mut local, &ended));
         let end = End(&ended);
         let done = attack(&mut stranger, client);
         drop(end);
-        (done, good.join().unwrap())
+        (done, good.join().unwrap(), unreached.join().unwrap())
     });
     let after = memory_len_bytes(lab);
     println!(
@@ -80,7 +88,7 @@ fn beside<Done>(
         before >> 20,
         after >> 20
     );
-    assert!(longest < LONGEST_GAP, "{longest:?}");
+    assert!(longest < LONGEST_GAP + 2 * unreached, "{longest:?}, and {unreached:?} where no attack is");
     assert!(after < before + more_len_bytes, "{before} and then {after}");
     // New clients are served, too.
     statements(&mut lab.connect(), 20).unwrap();
@@ -206,9 +214,8 @@ fn strangers_do_not_keep_a_client_from_its_work() {
     options_that_cannot_be(&lab);
     somebody_elses_card(&lab);
     println!("{}", lab.status());
-    let begin = Instant::now();
+    // It ends although all that was begun is open.
     lab.server.shutdown().unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
 }
 
 /// Connections whose first bytes never come, and very many small pieces after them.
@@ -241,8 +248,14 @@ fn whoever_does_not_read(lab: &Lab) {
         let mut results: Vec<_> = conns.iter_mut().map(|conn| conn.query_iter(&query).unwrap()).collect();
         let mut other = lab.server.connect().unwrap();
         let waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT REPEAT%'";
-        // They wait for a while, and wait still.
-        std::thread::sleep(Duration::from_secs(2));
+        // They wait: each has sent what its client's kernel takes, and after more looks at the interface no more.
+        let mut clock = lab.connect();
+        poll_until("300 that wait", PATIENCE, || {
+            let before = lab.unread();
+            lab.refresh(&mut clock);
+            Ok((before.len() >= 300 && lab.unread() == before).then_some(()))
+        })
+        .unwrap();
         assert_eq!(query_text(&mut other, waiting).unwrap(), [["300"]]);
         // One of them reads after all, and has it all.
         let last = results.pop().unwrap();
@@ -252,7 +265,7 @@ fn whoever_does_not_read(lab: &Lab) {
         for row in query_text(&mut other, ids).unwrap() {
             other.query_drop(format!("KILL {}", row[0])).unwrap();
         }
-        poll_until("the end of those who wait", Duration::from_secs(20), || {
+        poll_until("the end of those who wait", PATIENCE, || {
             Ok((query_text(&mut other, waiting)? == [["0"]]).then_some(()))
         })
         .unwrap();
@@ -294,7 +307,6 @@ fn clients_that_do_not_go_on_do_not_keep_others_from_it() {
     whoever_does_not_read(&lab);
     lab.wait_for("connections", |count| count <= 1);
     println!("{}", lab.status());
-    let begin = Instant::now();
+    // It ends although all that was begun is open.
     lab.server.shutdown().unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
 }

@@ -227,7 +227,7 @@ fn a_client_does_not_wait_forever_for_a_greeting() {
     });
     let outcome = redoubt(&["volume", "list", "--node", &silent]);
     outcome.require_failure(FAILED, &[&silent, "said nothing for 10 s", "check that"]).unwrap();
-    assert!(outcome.took < Duration::from_secs(30), "{:?}", outcome.took);
+    assert!(outcome.took >= Duration::from_secs(10), "{:?}", outcome.took);
 }
 
 #[test]

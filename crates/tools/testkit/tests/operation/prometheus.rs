@@ -7,13 +7,16 @@
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::http;
+use redoubt_test_support::port::with_port;
+use redoubt_test_support::setting_os;
+use redoubt_test_support::wait::until_some;
 use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::server::{Server, ServerConfig};
@@ -25,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SERVICE_UNAVAILABLE: u16 = 503;
 
 fn programs() -> Option<[PathBuf; 2]> {
-    let path = std::env::var_os("REDOUBT_PROMETHEUS").or_else(|| std::env::var_os("PATH"))?;
+    let path = setting_os("REDOUBT_PROMETHEUS").or_else(|| std::env::var_os("PATH"))?;
     let directory = std::env::split_paths(&path)
         .find(|directory| ["prometheus", "promtool"].iter().all(|name| directory.join(name).is_file()))?;
     Some([directory.join("prometheus"), directory.join("promtool")])
@@ -35,6 +38,23 @@ struct Prometheus {
     child: Child,
     address: SocketAddr,
     _directory: tempfile::TempDir,
+}
+
+/// Whether this process has a socket that listens at this port of 127.0.0.1.
+fn listens(child: &Child, port: u16) -> bool {
+    let end = format!(":{port:04X}");
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let listener = tables.iter().flat_map(|table| table.lines()).find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        (words.len() > 9 && words[3] == "0A" && words[1].ends_with(&end))
+            .then(|| format!("socket:[{}]", words[9]))
+    });
+    let Some(listener) = listener else { return false };
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten();
+    descriptors
+        .flatten()
+        .any(|entry| std::fs::read_link(entry.path()).is_ok_and(|path| path.to_string_lossy() == listener))
 }
 
 impl Drop for Prometheus {
@@ -53,16 +73,25 @@ impl Prometheus {
              - targets: [\"{target}\"]\n"
         );
         std::fs::write(&config, text).unwrap();
-        // It does not say which port it got, so it cannot be left to it.
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let child = Command::new(program)
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()))
-            .arg(format!("--web.listen-address={address}"))
-            .arg("--log.level=warn")
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
+        let data = directory.path().join("data");
+        // It does not report which port it got, so port 0 is no use.
+        let (child, address) = with_port(|port| {
+            let address = SocketAddr::from(([127, 0, 0, 1], port));
+            let mut child = Command::new(program)
+                .arg(format!("--config.file={}", config.display()))
+                .arg(format!("--storage.tsdb.path={}", data.display()))
+                .arg(format!("--web.listen-address={address}"))
+                .arg("--log.level=warn")
+                .stdin(Stdio::null())
+                .spawn()
+                .unwrap();
+            // It ends if the port was taken meanwhile. The listener has to be its own, not that of another process.
+            until_some("Prometheus listens or ends", || match child.try_wait().unwrap() {
+                Some(_) => Some(false),
+                None => listens(&child, port).then_some(true),
+            })
+            .then_some((child, address))
+        });
         Self { child, address, _directory: directory }
     }
 

@@ -2,13 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use redoubt_testkit::battery;
+use redoubt_testkit::command::PATIENCE;
 use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
-use redoubt_workload::process::timed;
+use redoubt_workload::process::{poll_until, timed};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;
 
@@ -35,7 +36,12 @@ fn donor() -> Server {
 }
 
 /// Does this again and again until told to stop; how often, and how long the longest took.
-fn repeat(server: &Server, stop: &AtomicBool, statements: impl Fn(u64) -> Vec<String>) -> (u64, Duration) {
+fn repeat(
+    server: &Server,
+    stop: &AtomicBool,
+    done: &AtomicU64,
+    statements: impl Fn(u64) -> Vec<String>,
+) -> (u64, Duration) {
     let mut conn = server.connect().unwrap();
     let (mut count, mut longest) = (0, Duration::ZERO);
     while !stop.load(Ordering::Acquire) {
@@ -44,8 +50,40 @@ fn repeat(server: &Server, stop: &AtomicBool, statements: impl Fn(u64) -> Vec<St
             longest = longest.max(took);
         }
         count += 1;
+        done.store(count, Ordering::Release);
     }
     (count, longest)
+}
+
+/// Ends the sessions, also after a failure beside them.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Does something beside a session that commits and one that defines tables: what came of it, and of these sessions.
+fn beside_sessions<T>(server: &Server, does: impl FnOnce(&[AtomicU64; 2]) -> T) -> (T, [(u64, Duration); 2]) {
+    let (stop, done) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+    std::thread::scope(|scope| {
+        let commits = scope
+            .spawn(|| repeat(server, &stop, &done[0], |_| vec!["INSERT INTO d.c (a) VALUES (1)".into()]));
+        let definitions = scope.spawn(|| {
+            repeat(server, &stop, &done[1], |round| {
+                vec![
+                    format!("CREATE TABLE d.n{round} (id INT PRIMARY KEY) ENGINE=Aria"),
+                    format!("DROP TABLE d.n{round}"),
+                    "FLUSH BINARY LOGS".into(),
+                ]
+            })
+        });
+        let end = End(&stop);
+        let result = does(&done);
+        drop(end);
+        (result, [commits.join().unwrap(), definitions.join().unwrap()])
+    })
 }
 
 /// Bytes that the library sent and received so far, once two looks agree.
@@ -56,7 +94,7 @@ fn crossed(node: &Node) -> (u64, u64) {
         (of("sent_bytes"), of("received_bytes"), of("image_bytes"))
     };
     // The library counts in its own time. Images are what an import sends; a server at rest writes little else.
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     let mut before = look();
     loop {
         std::thread::sleep(Duration::from_millis(600));
@@ -94,23 +132,17 @@ fn other_sessions_go_on_while_a_large_table_is_imported_and_it_crosses_the_netwo
     }
     assert!(table_bytes > 200 << 20, "{table_bytes}");
 
+    // The longest statements without an import: they depend on the machine.
+    let (_, calm) = beside_sessions(&server, |done| {
+        poll_until("sessions at work", PATIENCE, || {
+            let [commits, definitions] = done.each_ref().map(|count| count.load(Ordering::Acquire));
+            Ok((commits > 200 && definitions > 10).then_some(()))
+        })
+        .unwrap();
+    });
     let before = crossed(&node);
-    let stop = AtomicBool::new(false);
-    let (import_took, commits, definitions) = std::thread::scope(|scope| {
-        let commits =
-            scope.spawn(|| repeat(&server, &stop, |_| vec!["INSERT INTO d.c (a) VALUES (1)".into()]));
-        let definitions = scope.spawn(|| {
-            repeat(&server, &stop, |round| {
-                vec![
-                    format!("CREATE TABLE d.n{round} (id INT PRIMARY KEY) ENGINE=Aria"),
-                    format!("DROP TABLE d.n{round}"),
-                    "FLUSH BINARY LOGS".into(),
-                ]
-            })
-        });
-        let ((), took) = timed(|| execute(&mut conn, "ALTER TABLE d.t IMPORT TABLESPACE")).unwrap();
-        stop.store(true, Ordering::Release);
-        (took, commits.join().unwrap(), definitions.join().unwrap())
+    let (import_took, [commits, definitions]) = beside_sessions(&server, |_| {
+        timed(|| execute(&mut conn, "ALTER TABLE d.t IMPORT TABLESPACE")).unwrap().1
     });
     let after = crossed(&node);
     let (sent, received) = (after.0 - before.0, after.1 - before.1);
@@ -125,8 +157,11 @@ fn other_sessions_go_on_while_a_large_table_is_imported_and_it_crosses_the_netwo
     assert_eq!(server.query(SUM).unwrap(), expected);
     assert!(commits.0 > 10 && definitions.0 > 2, "{commits:?} {definitions:?}");
     assert!(per_byte(sent + received) < 1.3, "sent {sent}, received {received} for {table_bytes}");
-    for (count, longest) in [commits, definitions] {
-        assert!(longest * 5 < import_took, "{longest:?} of {import_took:?} in the longest of {count}");
+    for ((count, longest), (_, calm)) in [commits, definitions].into_iter().zip(calm) {
+        assert!(
+            longest < import_took / 5 + 2 * calm,
+            "{longest:?} of {import_took:?} in the longest of {count}; {calm:?} without an import"
+        );
     }
 
     // And it is durable: pages of the volume alone make it up after a crash.

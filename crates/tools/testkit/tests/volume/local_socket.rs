@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use redoubt_test_support::child;
 use redoubt_testkit::node::Node;
 use redoubt_workload::check::check_all;
 use redoubt_workload::launcher::{Verify, find_redoubt};
@@ -14,7 +15,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 const VOLUME: &str = "shop";
@@ -173,14 +174,13 @@ fn either_side_can_turn_it_off() {
     node.require_verified(VOLUME, 1).unwrap();
 }
 
-const SQUATTER: &str = "REDOUBT_TEST_SQUATTER";
 const STRANGER: u32 = 61_234;
 
-/// Body of the process of another user that has the name before the node; does nothing when run as a test by hand.
-#[test]
-#[ignore = "the process that another test starts and kills"]
+redoubt_test_support::children!(squatter);
+
+/// The child process of another user that has the name before the node.
 fn squatter() {
-    let Ok(name) = std::env::var(SQUATTER) else { return };
+    let name: String = child::argument(0);
     let listener = UnixListener::bind_addr(&UnixAddress::from_abstract_name(name).unwrap()).unwrap();
     println!("listens");
     for stream in listener.incoming() {
@@ -208,9 +208,8 @@ fn a_socket_of_another_user_gets_no_connection() {
     let mut node = Node::create(&find_redoubt().unwrap(), &NODE_ARGS).unwrap();
     let name = local_name(node.address());
     node.kill9().unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["local_socket::squatter", "--exact", "--ignored", "--nocapture"])
-        .env(SQUATTER, &name)
+    let mut child = child::command("squatter")
+        .arg(&name)
         .uid(STRANGER)
         .current_dir("/")
         .stdout(Stdio::piped())

@@ -118,6 +118,7 @@ impl Client {
                 let delivered = deliver(conn, *warehouse, *carrier)?;
                 execute(conn, "COMMIT")?;
                 add(&tally.delivered, delivered);
+                add(&tally.without_new_orders, u64::from(DISTRICTS).saturating_sub(delivered));
             }
             Input::StockLevel { at, threshold } => {
                 stock_level(conn, *at, *threshold)?;

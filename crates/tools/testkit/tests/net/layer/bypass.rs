@@ -1,26 +1,25 @@
 //! Clients that were started with the same-host bypass, beside clients that were not.
 
-use super::{counter, find_redoubt, redoubt, script, status, with_tcp};
+use super::{counter, find_redoubt, redoubt, script, status};
+use redoubt_testkit::command::PATIENCE;
 use redoubt_testkit::connections::{certificates, statements};
 use redoubt_testkit::fetched::find_or_skip;
+use redoubt_testkit::tcp_server::create_with_tcp;
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::process::{find_program, poll_until};
 use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{execute, query_text};
 use std::io::Write;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 /// A server with the bypass, its port, and an account for clients over TCP.
 fn server(collapser: &str, arguments: &[String]) -> (Server, String) {
     let options = ["--bypass", "--collapser", collapser].map(str::to_owned).to_vec();
     let launcher = Launcher::Net { redoubt_bin: find_redoubt().unwrap(), options };
-    let (mut config, port) = with_tcp(ServerConfig::new(launcher).server_arg("--max-allowed-packet=256M"));
+    let mut config = ServerConfig::new(launcher).server_arg("--max-allowed-packet=256M");
     config.server_args.extend(arguments.iter().cloned());
-    let server = Server::create(config).unwrap();
+    let (server, port) = create_with_tcp(config).unwrap();
     let mut conn = server.connect().unwrap();
     execute(&mut conn, "CREATE USER ''@'127.0.0.1'").unwrap();
     execute(&mut conn, "GRANT ALL ON *.* TO ''@'127.0.0.1'").unwrap();
@@ -71,12 +70,17 @@ fn established(port: &str) -> usize {
     table.lines().filter(is_ours).count()
 }
 
+/// Waits for the end of a client, which would sleep for a day.
+fn end_of(child: &mut Child) -> ExitStatus {
+    poll_until("the end of a client", PATIENCE, || Ok(child.try_wait().unwrap())).unwrap()
+}
+
 /// A client that sleeps in a statement, and the number of its connection.
 fn sleeper(server: &Server, port: &str, bypass: bool) -> (Child, String) {
-    let mut child = client(port, bypass, &["--ssl=0", "--execute=SELECT SLEEP(100)"]).spawn().unwrap();
+    let mut child = client(port, bypass, &["--ssl=0", "--execute=SELECT SLEEP(100000)"]).spawn().unwrap();
     drop(child.stdin.take());
     let mut conn = server.connect().unwrap();
-    let question = "SELECT id FROM information_schema.processlist WHERE info = 'SELECT SLEEP(100)'";
+    let question = "SELECT id FROM information_schema.processlist WHERE info = 'SELECT SLEEP(100000)'";
     let id = poll_until("a client that sleeps", PATIENCE, || {
         Ok(query_text(&mut conn, question)?.first().and_then(|row| row.first().cloned()))
     });
@@ -117,10 +121,8 @@ fn connections_are_off_tcp_and_end_when_they_are_to() {
     for bypass in [true, false] {
         let (mut child, id) = sleeper(&server, &port, bypass);
         assert_eq!(established(&port), if bypass { 0 } else { 2 });
-        let began = Instant::now();
         execute(&mut conn, &format!("KILL {id}")).unwrap();
-        assert!(!child.wait().unwrap().success());
-        assert!(began.elapsed() < PATIENCE);
+        assert!(!end_of(&mut child).success());
     }
     // A client that dies.
     let (mut child, id) = sleeper(&server, &port, true);
@@ -138,9 +140,7 @@ fn connections_are_off_tcp_and_end_when_they_are_to() {
     // A server that dies.
     let (mut child, _) = sleeper(&server, &port, true);
     server.kill9().unwrap();
-    let began = Instant::now();
-    assert!(!child.wait().unwrap().success());
-    assert!(began.elapsed() < PATIENCE);
+    assert!(!end_of(&mut child).success());
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn switch(server: &Server, state: &str) {
 #[test]
 fn it_is_switched_in_a_running_server() {
     let launcher = Launcher::Net { redoubt_bin: find_redoubt().unwrap(), options: Vec::new() };
-    let (config, port) = with_tcp(ServerConfig::new(launcher));
-    let (mut server, port) = (Server::create(config).unwrap(), port.to_string());
+    let (mut server, port) = create_with_tcp(ServerConfig::new(launcher)).unwrap();
+    let port = port.to_string();
     let mut conn = server.connect().unwrap();
     for statement in ["CREATE USER ''@'127.0.0.1'", "GRANT ALL ON *.* TO ''@'127.0.0.1'"] {
         execute(&mut conn, statement).unwrap();
@@ -197,9 +197,7 @@ fn it_is_switched_in_a_running_server() {
         let (mut child, id) = sleeper(&server, &port, true);
         assert_eq!((established(&port), counter(&server, "bypassed")), (0, round * 3 + 1));
         switch(&server, "off");
-        let began = Instant::now();
         ask();
-        println!("a client that finds it switched off: {:?}", began.elapsed());
         assert_eq!(counter(&server, "bypassed"), round * 3 + 1);
         // One that was there before stays.
         assert!(child.try_wait().unwrap().is_none());
@@ -224,8 +222,7 @@ fn mysql_takes_offers_as_well() {
 fn check_mysql(product: Product) {
     let options = ["--bypass", "--admission", "2"].map(str::to_owned).to_vec();
     let launcher = Launcher::Net { redoubt_bin: find_redoubt().unwrap(), options };
-    let (config, port) = with_tcp(ServerConfig::new(launcher).product(product.clone()));
-    let mut server = Server::create(config).unwrap();
+    let (mut server, port) = create_with_tcp(ServerConfig::new(launcher).product(product.clone())).unwrap();
     let mut conn = server.connect().unwrap();
     execute(&mut conn, "CREATE USER x@'%'").unwrap();
     let program = product.program().unwrap().with_file_name("mysql");
@@ -264,8 +261,14 @@ fn the_status_knows_what_auto_is() {
         let text = || redoubt(&["net", "status", "--datadir", server.datadir().to_str().unwrap()]).stdout;
         assert!(text().contains("collapser      auto\n"), "{}", text());
         assert_eq!(status(&server)["collapser_in_force"], serde_json::Value::Null);
-        statements(&mut server.connect().unwrap(), 50).unwrap();
-        assert_eq!(status(&server)["collapser_in_force"], expected);
+        // A server on a busy machine may find the next statement there already: then there is no wait to judge by.
+        let mut conn = server.connect().unwrap();
+        let in_force = poll_until("what auto is", PATIENCE, || {
+            statements(&mut conn, 50)?;
+            let in_force = status(&server)["collapser_in_force"].clone();
+            Ok((!in_force.is_null()).then_some(in_force))
+        });
+        assert_eq!(in_force.unwrap(), expected);
         let line = format!("collapser      auto, which is {expected} in this server\n");
         assert!(text().contains(&line), "{}", text());
         server.shutdown().unwrap();

@@ -2,18 +2,16 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use redoubt_testkit::faults::Injector;
 use redoubt_testkit::node::Node;
+use redoubt_workload::error::Error;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::process::{Process, poll_until, run_to_end};
 
 use super::{NODE_ARGS, PATIENCE, Setup, VOLUME};
 
 const ADDRESS: &str = "10.78.0.1";
-/// Far above what stopping takes, far below the default of `--stop-timeout`.
-const A_FEW_SECONDS: Duration = Duration::from_secs(8);
 
 /// A network namespace with an interface that has [`ADDRESS`]; removed when dropped.
 struct Namespace(String);
@@ -84,10 +82,9 @@ fn a_node_whose_network_is_gone_ends_on_sigterm() {
     };
     redoubt(&["volume", "create", "--node", &address, VOLUME]);
     namespace.cut();
-    let start = Instant::now();
-    let status = node.terminate(A_FEW_SECONDS).unwrap_or_else(|error| panic!("{error}\n{}", log()));
-    println!("ended after {:?}", start.elapsed());
-    assert!(status.success(), "{status}\n{}", log());
+    // With success, so not by `--stop-timeout`.
+    let status = node.terminate(PATIENCE).unwrap_or_else(|error| panic!("{error}\n{}", log()));
+    assert!(status.success() && !log().contains("stopping took longer"), "{status}\n{}", log());
 }
 
 #[test]
@@ -101,17 +98,15 @@ fn a_node_whose_disk_does_not_answer_says_what_it_waits_for_and_ends() {
     setup.node.set_further_args(&["--stop-timeout", "1"]);
     setup.node.crash_and_restart().unwrap();
     // The checkpoint comes after pages were applied, from a thread of the volume.
-    injector.set(1, "sync delay kind=file path=*/checkpoint* us=5000000..5000000").unwrap();
+    injector.set(1, "sync delay kind=file path=*/checkpoint* us=3600000000..3600000000").unwrap();
     setup.sql(&["INSERT INTO d.t VALUES (1)"]);
     poll_until("a sync that does not end", PATIENCE, || {
         Ok((!injector.counts().unwrap().is_empty()).then_some(()))
     })
     .unwrap();
-    let start = Instant::now();
-    let refused = setup.node.stop().unwrap_err().to_string();
-    let took = start.elapsed();
-    println!("{refused}");
-    assert!(took < Duration::from_secs(4), "{took:?}: {refused}");
+    // The disk would answer after an hour: the node does not wait for it, but ends by itself.
+    let refused = setup.node.stop().unwrap_err();
+    assert!(matches!(refused, Error::Exited { .. }), "{refused}");
     let log = setup.node.log_tail(10);
     for part in ["stopping took longer than 1 s", "volume trouble", "apply-trouble"] {
         assert!(log.contains(part), "{part:?}: {log}");
