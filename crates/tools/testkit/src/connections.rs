@@ -83,7 +83,7 @@ pub fn require_idle_timeout(connect: &dyn Fn() -> Result<Conn>, habit: usize) ->
     let earliest = Duration::from_secs(TIMEOUT_S) - Duration::from_millis(100);
     require(took >= earliest, format!("idle for {took:?} only"))?;
     require(rows == [[patient_id.to_string()]], "it outlived one with four times its time")?;
-    require(conn.query_drop("SELECT 1").is_err(), "it goes on after its end")
+    require(conn.query_drop("SELECT 1").is_err(), "the connection works after its end")
 }
 
 /// The end of a login that stops: not before `connect_timeout` (`timeout_s`, as the server was started with), and while
@@ -101,7 +101,7 @@ pub fn require_login_timeout(root: &mut Conn, timeout_s: u64, connect: &dyn Fn()
     silent.read_exact(&mut greeting).map_err(io())?;
     execute(root, &format!("SET GLOBAL connect_timeout = {}", 10 * timeout_s))?;
     let mut patient = connect();
-    // With what the server has left unread, the end is a reset.
+    // The server has unread bytes, so it ends the connection with a reset.
     let end = silent.read_to_end(&mut Vec::new());
     let took = begin.elapsed();
     patient.set_nonblocking(true).map_err(io())?;
