@@ -50,9 +50,10 @@ const SETTINGS: [&str; 35] = [
 ];
 
 /// The variables that the product, its packages and the scripts read, or write for each other.
-const OTHERS: [&str; 58] = [
+const OTHERS: [&str; 65] = [
     "REDOUBT_ALLOWED_SKIPS",
     "REDOUBT_BIN",
+    "REDOUBT_BUILD_NEEDS",
     "REDOUBT_CLEAR_PAGES",
     "REDOUBT_COMMITS",
     "REDOUBT_COMPRESS",
@@ -74,12 +75,12 @@ const OTHERS: [&str; 58] = [
     "REDOUBT_LOCAL_LOG",
     "REDOUBT_LOCAL_SOCKET",
     "REDOUBT_LOG",
+    "REDOUBT_LOG_FORMAT",
     "REDOUBT_MARIADB_11_4_MISSING",
     "REDOUBT_MARIADB_11_8_MISSING",
     "REDOUBT_MARIADB_VOLUME",
     "REDOUBT_MYSQL_9_7_MISSING",
     "REDOUBT_MYSQL_STREAM",
-    "REDOUBT_NEEDS",
     "REDOUBT_NET",
     "REDOUBT_NET_BYPASS",
     "REDOUBT_NET_LIBRARY",
@@ -98,8 +99,13 @@ const OTHERS: [&str; 58] = [
     "REDOUBT_RATE",
     "REDOUBT_READ_AHEAD_BYTES",
     "REDOUBT_RUN_OPTIONS",
+    "REDOUBT_SERVER_NEEDS",
     "REDOUBT_SKIPPED",
+    "REDOUBT_SOCKET",
     "REDOUBT_SYSTEM_FILES",
+    "REDOUBT_TAKEOVER",
+    "REDOUBT_TEST_NEEDS",
+    "REDOUBT_TEST_PORT",
     "REDOUBT_TIMEOUT_S",
     "REDOUBT_TLS",
     "REDOUBT_TLS_AUTHORITY",
@@ -109,6 +115,7 @@ const OTHERS: [&str; 58] = [
     "REDOUBT_UBUNTU_MIRROR",
     "REDOUBT_VERIFY",
     "REDOUBT_VOLUME",
+    "REDOUBT_WAIT_SECONDS",
 ];
 
 /// The number in the variable `name`, or `default` if it is not set.
