@@ -1,9 +1,9 @@
 //! Applying closed tables: their pages are built by workers, in the order of the files, and written to the page store.
 //!
-//! Several tables that follow each other are applied as one: a page that each of them has is read, built and written
-//! once. The pages are sorted and handed out in pieces; who takes a piece asks the store to read what it builds on
-//! before it builds the piece taken before, so that a drive has many reads to do at a time. A thread of its own writes
-//! what is built, so that nobody who builds waits for the drive unless it is the slower one.
+//! Several consecutive tables are applied as one: a page that occurs in each of them is read, built and written once.
+//! The pages are sorted and handed out in pieces. A worker that takes a piece first asks the store to read its base
+//! pages, and only then builds its previous piece, so that a drive has many reads to do at a time. A separate thread
+//! writes the built pages, so that no worker waits for the drive unless the drive is the slower one.
 //!
 //! A page's entries go to one worker, so per-page order is kept without locks. Nothing above D reaches the
 //! page store: the caller waits for D first. Applying a table twice gives the same pages, because entries that
@@ -29,7 +29,7 @@ const MIN_PAGES_OF_THREADS: usize = 64;
 /// Bytes of built pages that are written as one batch.
 const WRITE_BATCH_BYTES: usize = 32 << 20;
 
-/// What the workers need to know about a page's tablespace; `None`: the object is dead, its entries are void.
+/// Identity and format of a page, for the workers; `None`: the object is dead, its entries are void.
 pub type Describe<'d> = &'d (dyn Fn(PageKey) -> Option<(PageId, Option<Format>)> + Sync);
 /// Receives the verify entries.
 pub type OnVerify<'d> = &'d (dyn Fn(&Builder, PageKey, VerifyCase<'_>) + Sync);
@@ -37,7 +37,7 @@ pub type OnVerify<'d> = &'d (dyn Fn(&Builder, PageKey, VerifyCase<'_>) + Sync);
 /// Called with built pages before they are written: what is stored may be wanted elsewhere.
 pub type BeforeWrite<'d> = &'d (dyn Fn(&[(PageKey, Vec<u8>)]) + Sync);
 
-/// What applying a table did.
+/// Result of applying a table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Applied {
     /// Pages written.
@@ -56,14 +56,14 @@ struct Waiting {
     len_bytes: usize,
     /// A batch that waits for the writer.
     batch: Option<BuiltPages>,
-    /// Those who may still add pages.
+    /// Threads that may still add pages.
     builders: usize,
     /// A writer takes batches. Without one, all pages are gathered.
     has_writer: bool,
 }
 
-/// Where built pages go. While the writer writes a batch, one can wait and one be gathered, and nobody who builds
-/// waits.
+/// Destination of built pages. While the writer writes a batch, another can wait and a third be gathered, so that
+/// workers wait only if the drive is slower.
 struct Output<'s> {
     pages: StoredPages<'s>,
     before_write: BeforeWrite<'s>,
@@ -114,7 +114,7 @@ impl Output<'_> {
         }
     }
 
-    /// The next batch for the writer; `None`: no more comes. What is left then is [`Output::take_rest`]'s.
+    /// The next batch for the writer; `None`: there are no more. [`Output::take_rest`] returns the remaining pages.
     fn next_batch(&self) -> Option<BuiltPages> {
         let mut waiting = self.waiting.lock();
         loop {
@@ -139,7 +139,7 @@ impl Output<'_> {
         Ok(applied)
     }
 
-    /// What was gathered and never became a batch.
+    /// The gathered pages that never became a batch.
     fn take_rest(&self) -> BuiltPages {
         std::mem::take(&mut self.waiting.lock().pages)
     }
@@ -218,7 +218,7 @@ struct Work<'w> {
     tables: &'w [Arc<Table>],
     /// By page, and for each in the order of the tables.
     places: Vec<PageInTable>,
-    /// The first of [`Work::places`] that nobody has taken.
+    /// The first of [`Work::places`] that no worker has taken.
     next: Mutex<usize>,
     describe: Describe<'w>,
     on_verify: OnVerify<'w>,
@@ -231,7 +231,7 @@ impl<'w> Work<'w> {
         self.failure.lock().get_or_insert(error);
     }
 
-    /// The places of the next pages that nobody has taken. Empty: there are none.
+    /// The next places that no worker has taken. Empty: there are none.
     fn take(&self) -> &[PageInTable] {
         let mut next = self.next.lock();
         let rest = self.places.get(*next..).unwrap_or_default();
@@ -351,8 +351,8 @@ pub fn apply_tables(
     };
     let written = Mutex::new(Applied::default());
     redoubt_sync::thread::scope(|scope| {
-        // Made here and not in the threads: the writer must not find that nobody builds before they are there, nor
-        // wait for one that could not be started.
+        // Made here and not in the threads: the writer must not see a count of zero before the threads run, nor wait
+        // for a thread that could not be started.
         let _building = Building::new(&work.output);
         if has_threads {
             scope.spawn(|| match work.output.write_batches() {
@@ -381,9 +381,9 @@ fn redo_bytes(page: &Page<'_>) -> u64 {
     page.entries().map(|entry| if let Body::Run { len, .. } = entry.body { u64::from(len) } else { 0 }).sum()
 }
 
-/// The page before its entries, and from which of them on they count. What is stored is read only if something builds
-/// on it or compares with it. If it is damaged for good, the comparisons are given up where the entries start the page
-/// anew; `None`: they only free it.
+/// The page before its entries, and the first entry that counts. The stored page is read only if an entry builds on it
+/// or compares with it. If it is damaged for good, the comparisons are skipped where the entries initialise the page
+/// again; `None`: they only free it.
 fn begin(pages: StoredPages<'_>, page: &Page<'_>) -> Result<Option<(Builder, usize)>, NodeError> {
     let Page { key, page_id, format, .. } = *page;
     if let Some(first) = page.begins_without_base() {

@@ -1,18 +1,18 @@
-//! Encryption of what a node keeps of a volume, with a key of the volume.
+//! Encryption of a volume's files on the node, with a key of the volume.
 //!
-//! The kernel encrypts ([`fscrypt`]); the node sees to it that everything of the volume lies in directories that have
-//! the volume's key, from before the first byte, and that the key is there when the volume is opened and gone
-//! afterwards. Keys are files beside the volumes ([`key_files`]).
+//! The kernel encrypts ([`fscrypt`]). The node creates every directory of the volume with the volume's key, before its
+//! first byte is written. It adds the key when the volume is opened, and removes it afterwards. Keys are files beside
+//! the volumes ([`key_files`]).
 //!
-//! That a volume is encrypted is what its directory itself says: its policy is another one than that of the directory
-//! it is in. (A whole data directory may be encrypted by somebody else; its volumes inherit that and are none of ours.)
-//! The volume's identity says so too, so that a copy in clear is not opened.
+//! The volume's directory shows that it is encrypted: its policy differs from that of its parent directory. (A whole
+//! data directory may be encrypted by its owner; its volumes inherit that policy, and the node ignores it.) The
+//! volume's identity records the encryption too, so that a copy in clear is not opened.
 //!
 //! Invariants: a directory gets its policy while it is empty. While an [`Unlocked`] lives, the file systems of the
 //! volume's directories have its key; when the last one of a volume goes, the key is removed from them. Keys are in
 //! this process's memory only while they are handed to the kernel.
 //!
-//! Lock: `added` is a leaf; calls of the kernel are made with it held, so that no key is removed that was just added.
+//! Lock: `added` is a leaf; the kernel is called with it held, so that no key is removed that was just added.
 
 pub mod error;
 pub mod fscrypt;
@@ -135,7 +135,7 @@ impl AtRest {
         Ok((file_system, identifier))
     }
 
-    /// Somebody needs the key no more.
+    /// Ends one use of the key. The last one removes it from the file system.
     fn release(&self, file_system: FileSystem, key: KeyIdentifier) {
         let mut added = self.added.lock();
         let Some(of) = added.get_mut(&(file_system, key)) else { return };
@@ -170,7 +170,7 @@ enum Removal {
     FilesAreOpen,
 }
 
-/// What cannot be removed by trying again counts as done, with a word to the operator.
+/// A failure that a retry cannot fix counts as done, with a warning to the operator.
 fn remove(added: &Added, key: KeyIdentifier) -> Removal {
     match fscrypt::remove_key(&added.on_it, key) {
         Ok(Left::Nothing) => {
@@ -206,7 +206,7 @@ pub struct Unlocked {
 }
 
 impl Unlocked {
-    /// What its files are encrypted with.
+    /// Key of its files.
     pub fn key(&self) -> KeyIdentifier {
         self.key
     }
@@ -246,7 +246,8 @@ impl Unlocked {
             return Ok(());
         }
         let (key, path) = self.of.keys()?.read(&self.volume)?;
-        // What is in it cannot be forgotten while it is open; the directory above it can stay open.
+        // The kernel cannot drop the key while files in the volume's directory are open; the directory above can stay
+        // open.
         let above = parent(directory)?;
         let is_mount = file_system(&open(&above)?, &above)? != this;
         let (file_system, found) = self.of.add(&key, if is_mount { directory } else { &above })?;
@@ -268,7 +269,8 @@ impl Drop for Unlocked {
     }
 }
 
-/// The key of the volume in `directory`; `None`: it is not encrypted, or somebody else's encryption is inherited.
+/// The key of the volume in `directory`; `None`: it is not encrypted, or inherits the encryption of its parent
+/// directory.
 ///
 /// # Errors
 /// [`AtRestError::EncryptedOtherwise`], [`AtRestError::Io`].
@@ -284,7 +286,8 @@ pub fn key_of(directory: &Path) -> Result<Option<KeyIdentifier>, AtRestError> {
     }
 }
 
-/// Could `path` be encrypted, or what is made there? What is not there yet is like the directory that it will be in.
+/// Checks that `path`, or a file created there, could be encrypted. A missing path counts as its nearest existing
+/// ancestor.
 fn require_clear(path: &Path) -> Result<(), AtRestError> {
     let path = path.to_owned();
     match read_state(path.ancestors().find(|at| at.exists()).unwrap_or(Path::new(".")))? {

@@ -1,15 +1,15 @@
 //! Building a page: its stored image plus the entries of the log index.
 //!
-//! Used by reads (newest version that is durable), by the apply workers (one table's entries) and by early
-//! building of long chains. It takes no latch: the page store never shows a torn page, and the log index is
-//! looked at before the page store, so whatever is applied meanwhile is in the image and skipped by its LSN.
+//! Used by reads (newest version that is durable), by the apply workers (one table's entries) and by early building of
+//! long chains. It takes no latch: the page store never shows a torn page. The log index is read before the page store,
+//! so entries that are applied meanwhile are in the image, and its LSN skips them.
 //!
 //! Invariants:
 //! - An entry above the caller's limit is never applied, and none after it. The limit is never above P:
 //!   what the parser is about to add to a mini-transaction must not be split from what it has added, because the
 //!   page's LSN would then say that all of it is there.
-//! - What INIT_PAGE or an image makes void is not applied, not even in older tables, and a stored image that
-//!   nothing builds on is not read: it may be damaged. Only a verify entry before it asks for more.
+//! - Redo that INIT_PAGE or an image makes void is not applied, not even from older tables. A stored image that nothing
+//!   builds on is not read: it may be damaged. Only an earlier verify entry requires both.
 //! - FREE_PAGE makes void too, but leaves nothing instead; a page that was freed is served with the content it had,
 //!   because a read that was under way when it was freed may still want it. Where the server overwrites freed pages,
 //!   a scrub entry follows. A scrubbed page has the LSN at which it was free, so redo from before is skipped on it.
@@ -28,12 +28,12 @@ use redoubt_pagestore::{PageStore, PageStoreError};
 use redoubt_redo::{Lsn, PageId, PageReset};
 use std::sync::Arc;
 
-/// Pages as they are stored. One that fails its checksum is rebuilt, if there is someone to do it.
+/// Stored pages. A page that fails its checksum is rebuilt, if `rescue` is set.
 #[derive(Clone, Copy)]
 pub struct StoredPages<'s> {
     /// Where they are.
     pub store: &'s dyn PageStore,
-    /// Who rebuilds damaged ones.
+    /// Rebuilds damaged pages.
     pub rescue: Option<&'s dyn Rescue>,
 }
 
@@ -307,7 +307,7 @@ struct TableChain {
     is_cut: bool,
 }
 
-/// What the tables have for a page up to the limit, from the last one on that starts the page anew.
+/// The entries of a page up to the limit, by table, from the last table on that fills the page.
 fn chains_of(tables: Vec<Arc<Table>>, key: PageKey, limit: Option<Lsn>) -> Vec<TableChain> {
     let mut chains: Vec<TableChain> = Vec::with_capacity(tables.len());
     for table in tables {
@@ -326,7 +326,7 @@ fn chains_of(tables: Vec<Arc<Table>>, key: PageKey, limit: Option<Lsn>) -> Vec<T
     chains
 }
 
-/// A page by key, with what is known of it.
+/// A page by key, with its identity and format.
 #[derive(Clone, Copy, Debug)]
 pub struct PageTarget {
     /// Where it is in index and store.
@@ -361,10 +361,10 @@ pub fn compact_chain(
     let older: Vec<_> = tables.into_iter().filter(|other| other.id() < table.id()).collect();
     let older = chains_of(older, key, Some(limit));
     if older.iter().any(|chain| chain.is_cut) {
-        // What this table holds comes after something that may not be applied yet.
+        // The entries of this table follow one that may not be applied yet.
         return Ok(());
     }
-    // What comes before that fits no empty page.
+    // Earlier entries fit no empty page.
     let begin = begins_without_base(within_limit(&entries, Some(limit)));
     let mut builder = if begin.is_some() {
         Builder::empty(page_id, format)

@@ -1,14 +1,14 @@
-//! The log buffer: what has been received and is not yet applied.
+//! The log buffer: received frames that are not yet applied.
 //!
 //! A buffer with monotone positions. One receiver appends; two readers follow: the device writer (makes logged
 //! frames durable) and the parser (indexes everything). The bytes themselves are shared (`Arc<Chunk>`): the log
 //! index refers into them until they are applied, so the buffer is full when `W - A` reaches its length, and then
 //! the receiver waits. That wait is the back-pressure; [`LogBuffer::waits_for`] names the stage that causes it.
 //!
-//! Memory is bounded as well: decompressed payloads, unlogged frames and the index of what is not applied do not count
-//! in `W - A`, so the buffer is also full when frames and index take [`MEMORY_FACTOR`] times its length, or when the
-//! node has no room left ([`crate::memory`]). A frame longer than that gets in when all before it is applied; the
-//! parser is told to close its table then, so that it is.
+//! Memory is bounded as well: decompressed payloads, unlogged frames and the index do not count in `W - A`. So the
+//! buffer is also full when frames and index take [`MEMORY_FACTOR`] times its length, or when the node has no room left
+//! ([`crate::memory`]). A frame longer than that gets in when all before it is applied; the parser then closes its
+//! table early.
 //!
 //! Lock order: the state mutex is a leaf.
 
@@ -100,7 +100,7 @@ pub enum Pushed {
     Closed,
 }
 
-/// What the parser gets.
+/// Result of the parser's wait.
 pub enum Next {
     /// Frames in order.
     Chunks(Vec<Arc<Chunk>>),
@@ -138,12 +138,12 @@ impl Stage {
 }
 
 const BATCH_LEN_BYTES: usize = 4 << 20;
-/// How often whoever waits for room looks.
+/// Interval at which a thread that waits for room checks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl LogBuffer {
-    /// An empty buffer of `len_bytes` that starts at `start`; everything before it is applied. `memory` counts what
-    /// it keeps, and what the index does.
+    /// An empty buffer of `len_bytes` that starts at `start`; everything before it is applied. `memory` counts the
+    /// memory of the buffer and of the index.
     pub fn new(len_bytes: u64, start: Point, memory: &Arc<VolumeMemory>) -> Self {
         Self {
             len_bytes,
@@ -177,7 +177,7 @@ impl LogBuffer {
         self.state.lock().received
     }
 
-    /// W, unless somebody is just changing the buffer.
+    /// W, unless a thread is just changing the buffer.
     pub fn try_received(&self) -> Option<Point> {
         self.state.try_lock().map(|state| state.received)
     }
@@ -201,9 +201,9 @@ impl LogBuffer {
             state.waiting = Some((stage, time::now()));
             state.room_wanted = true;
             self.for_parser.notify_one();
-            // Nobody else may be about to write what came before.
+            // No other thread may be about to write the previous frames.
             self.for_writer.notify_one();
-            // Room in the node's memory may come from another volume, which signals nobody here.
+            // Room in the node's memory may come from another volume, which sends no signal here.
             let look_at = (time::now() + LOOK_INTERVAL).min(since + patience);
             self.for_room.wait_until(&mut state, look_at);
             if let Some((stage, since)) = state.waiting.take() {
@@ -225,7 +225,7 @@ impl LogBuffer {
         Pushed::Yes
     }
 
-    /// Ends the wait of whoever waits for room.
+    /// Ends the wait for room of another thread.
     pub fn wake_waiting(&self) {
         let mut state = self.state.lock();
         if state.waiting.is_some() {
@@ -270,7 +270,7 @@ impl LogBuffer {
         !state.closed
     }
 
-    /// Wakes whoever waits in [`LogBuffer::wait_for_device_work`].
+    /// Wakes the thread that waits in [`LogBuffer::wait_for_device_work`].
     pub fn wake_device(&self) {
         self.for_writer.notify_one();
     }

@@ -1,9 +1,9 @@
-//! Where the parts of a volume are that can be elsewhere: its log, its page journal, its pages.
+//! Locations of the parts of a volume that can be elsewhere: its log, its page journal, its pages.
 //!
-//! A part is either in the volume's own directory or, when the node was told another place for it as the volume was
-//! made, where a link of that name in the volume's directory leads. The link makes the volume find its parts
-//! whatever the node is told later. Another place is a directory, of which the volume gets a subdirectory, or a raw
-//! block device (see [`redoubt_storage::raw_device`]), of which it gets a directory by name.
+//! A part is in the volume's own directory by default. If the node had another location configured for it when the
+//! volume was created, the volume's directory has a link of that name to it. The link makes the volume find its parts
+//! whatever the node's later options are. The other location is a directory, of which the volume gets a subdirectory,
+//! or a raw block device (see [`redoubt_storage::raw_device`]), of which it gets a directory by name.
 //!
 //! | part | name or link | name in another place |
 //! |---|---|---|
@@ -31,11 +31,11 @@ use std::time::Duration;
 const IN_USE_TIMEOUT: Duration = Duration::from_secs(5);
 const IN_USE_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the name of a volume's directory begins with while it is being made, imported or removed.
+/// Prefix of a volume directory's name while it is being created.
 pub const NEW_PREFIX: &str = ".new-";
-/// See [`NEW_PREFIX`].
+/// Prefix of a volume directory's name while it is being imported.
 pub const IMPORT_PREFIX: &str = ".import-";
-/// See [`NEW_PREFIX`].
+/// Prefix of a volume directory's name while it is being removed.
 pub const DELETED_PREFIX: &str = ".deleted-";
 
 /// A part of a volume that can be elsewhere.
@@ -61,13 +61,13 @@ impl Part {
         }
     }
 
-    /// Directories of a volume's parts, and the volume's own. Not those on raw devices, nor those that are not there.
+    /// Existing directories of a volume's parts, and the volume's own; none on raw devices.
     pub fn directories(volume_directory: &Path) -> impl Iterator<Item = PathBuf> {
         let parts = Self::ALL.map(|part| volume_directory.join(part.name()));
         std::iter::once(volume_directory.to_owned()).chain(parts).filter(|path| path.is_dir())
     }
 
-    /// What its files are written as, unless they say otherwise.
+    /// Default write stream of its files.
     const fn stream(self) -> Stream {
         match self {
             Self::Log => Stream::Redo,
@@ -97,7 +97,7 @@ impl Place {
     /// Opens it for the storage crates. With `pretend_untorn`, untorn writes are pretended (tests and measurements).
     ///
     /// # Errors
-    /// [`NodeError::Refused`] if somebody else has it open, [`NodeError::Io`].
+    /// [`NodeError::Refused`] if another process has it open, [`NodeError::Io`].
     pub fn open(&self, pretend_untorn: bool) -> Result<Arc<dyn StorageDir>, NodeError> {
         match self {
             Self::Directory(path) => match RealDir::open_with(path, RealDirOptions { pretend_untorn }) {
@@ -130,7 +130,7 @@ pub struct RawDevices {
 }
 
 impl RawDevices {
-    /// The device at `path`, opened if nobody has it.
+    /// The device at `path`, opened unless it is open already.
     ///
     /// # Errors
     /// [`NodeError::Refused`] saying why it cannot be used.
@@ -146,7 +146,7 @@ impl RawDevices {
     }
 }
 
-/// Opens a device. What a killed process had handed to the kernel may keep it in use for a moment.
+/// Opens a device. Writes that a killed process handed to the kernel may keep it in use for a moment.
 fn open_device(path: &Path) -> Result<Arc<RawDevice>, NodeError> {
     let deadline = time::now() + IN_USE_TIMEOUT;
     loop {
@@ -275,7 +275,7 @@ pub fn prepare_removal(
         Ok(unlocked) => return Ok(unlocked),
         Err(error) => error,
     };
-    // Names are not to be read, but what they are names of is.
+    // Without the key the names are scrambled, but the kind of each entry is readable.
     let is_link = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.and_then(|entry| entry.file_type()).map_or(true, |kind| kind.is_symlink())
     };
@@ -289,7 +289,7 @@ pub fn prepare_removal(
     }
 }
 
-/// What a volume is called whose directory this is, also while it is being made or removed.
+/// Name of the volume with this directory, also while it is being created or removed.
 fn volume_name(volume_directory: &Path) -> String {
     let name = volume_directory.file_name().unwrap_or_default().to_string_lossy();
     let of = [NEW_PREFIX, IMPORT_PREFIX, DELETED_PREFIX].iter().find_map(|prefix| name.strip_prefix(prefix));

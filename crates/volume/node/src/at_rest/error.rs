@@ -1,16 +1,16 @@
-//! What can be wrong with the encryption of a volume's files, and what to do about it.
+//! Errors of the encryption of a volume's files, with their remedies.
 
 use super::fscrypt::KeyIdentifier;
 use std::io;
 use std::path::PathBuf;
 
-/// See the module.
+/// Error of the encryption of a volume's files.
 #[derive(Debug, thiserror::Error)]
 pub enum AtRestError {
     /// The node knows no place for keys.
     #[error("no directory for the keys of encrypted volumes; start the node with --volume-keys DIR")]
     NoKeyDirectory,
-    /// The directory of keys belongs to somebody else.
+    /// Another node uses the directory of keys.
     #[error(
         "{} holds the volume keys of another node that runs: each node needs a directory of its own (--volume-keys)",
         directory.display()
@@ -41,7 +41,7 @@ pub enum AtRestError {
         /// Its permission bits.
         mode: u32,
     },
-    /// Somebody else owns the key.
+    /// The key file has the wrong owner.
     #[error(
         "{} belongs to user {owner}, not to the node's user ({expected}) or root: chown it",
         path.display()
@@ -49,9 +49,9 @@ pub enum AtRestError {
     KeyOwner {
         /// The key file.
         path: PathBuf,
-        /// Who owns it.
+        /// Owner of the file, a user id.
         owner: u32,
-        /// Who should.
+        /// Required owner, a user id.
         expected: u32,
     },
     /// It is no key.
@@ -78,20 +78,20 @@ pub enum AtRestError {
         path: PathBuf,
         /// The volume's directory.
         directory: PathBuf,
-        /// What its files are encrypted with.
+        /// Key that the volume's files are encrypted with.
         wanted: KeyIdentifier,
-        /// What is in the key file.
+        /// Key in the key file.
         found: KeyIdentifier,
     },
     /// The file system does not encrypt.
     #[error("{} cannot be encrypted: {remedy}", path.display())]
     Unsupported {
-        /// What should be encrypted.
+        /// Directory that should be encrypted.
         path: PathBuf,
-        /// Why not, and what can be done.
+        /// Reason and remedy.
         remedy: &'static str,
     },
-    /// It is encrypted by somebody else.
+    /// It is encrypted already, with another key or policy.
     #[error(
         "{} is encrypted already, with another key or another policy; use an unencrypted directory for a \
          volume with a key of its own",
@@ -121,7 +121,7 @@ pub enum AtRestError {
     PartDiffers {
         /// The part's directory.
         path: PathBuf,
-        /// What its files should be encrypted with.
+        /// Key that its files should be encrypted with.
         wanted: KeyIdentifier,
     },
     /// A volume that was made encrypted lies in clear.

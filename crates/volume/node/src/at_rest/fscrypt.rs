@@ -1,4 +1,4 @@
-//! The kernel's file encryption (fscrypt): the calls that a node needs, and what goes in and comes out of them.
+//! The kernel's file encryption (fscrypt): the calls that a node needs, with their arguments and results.
 //!
 //! A directory that gets a policy while it is empty has everything in it encrypted from then on, names included; so has
 //! every directory below it. The policy (version 2) names its key by an identifier, which the kernel derives from the
@@ -6,7 +6,7 @@
 //! removed or the file system is unmounted. Without it the files can be listed under other names, removed, and not
 //! opened. See Documentation/filesystems/fscrypt.rst of the kernel.
 //!
-//! Structures have the layout of `linux/fscrypt.h`; their sizes are held against the bindings of `linux-raw-sys`.
+//! Structures have the layout of `linux/fscrypt.h`; their sizes are compared with the bindings of `linux-raw-sys`.
 
 use linux_raw_sys::general::{
     FSCRYPT_KEY_IDENTIFIER_SIZE, FSCRYPT_KEY_REMOVAL_STATUS_FLAG_FILES_BUSY,
@@ -31,7 +31,7 @@ pub const KEY_LEN_BYTES: usize = FSCRYPT_MAX_KEY_SIZE as usize;
 const IDENTIFIER_LEN_BYTES: usize = FSCRYPT_KEY_IDENTIFIER_SIZE as usize;
 const POLICY_LEN_BYTES: usize = size_of::<fscrypt_policy_v2>();
 
-/// Names a key; the kernel derives it from the key, and nothing of the key can be told from it.
+/// Names a key. The kernel derives it from the key; it reveals nothing about the key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct KeyIdentifier([u8; IDENTIFIER_LEN_BYTES]);
 
@@ -50,7 +50,7 @@ pub enum Policy {
     Other([u8; POLICY_LEN_BYTES]),
 }
 
-/// What the kernel says about a directory.
+/// Encryption of a directory, as the kernel reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Encryption {
     /// This kind of file system has no encryption of files.
@@ -63,7 +63,7 @@ pub enum Encryption {
     Encrypted(Policy),
 }
 
-/// What is left of a key that was removed.
+/// Remains of a key that was removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
     /// Nothing.
@@ -143,7 +143,7 @@ fn decode_policy(len_bytes: u64, bytes: [u8; POLICY_LEN_BYTES]) -> Policy {
     }
 }
 
-/// What the answer to the question for a policy means, or the error that it is.
+/// Meaning of the kernel's answer to a query for the policy, or the error.
 fn state(answer: Result<Policy, Errno>) -> io::Result<Encryption> {
     match answer {
         Ok(policy) => Ok(Encryption::Encrypted(policy)),
@@ -158,7 +158,7 @@ fn state(answer: Result<Policy, Errno>) -> io::Result<Encryption> {
 /// How `directory` is encrypted. Needs no key.
 ///
 /// # Errors
-/// What the kernel says, if that is no answer; `InvalidInput`: in a way that this kernel does not know.
+/// The kernel's error, if it does not describe a state; `InvalidInput`: this kernel does not support the policy.
 pub fn read_state(directory: &File) -> io::Result<Encryption> {
     const CODE: Opcode = FS_IOC_GET_ENCRYPTION_POLICY_EX;
     let mut get = GetPolicy { policy_size: POLICY_LEN_BYTES as u64, policy: [0; POLICY_LEN_BYTES] };
@@ -171,7 +171,7 @@ pub fn read_state(directory: &File) -> io::Result<Encryption> {
 /// Has everything in `directory`, which must be empty, encrypted with a key that the file system has.
 ///
 /// # Errors
-/// What the kernel says: `DirectoryNotEmpty`, `AlreadyExists` if it is encrypted otherwise.
+/// The kernel's error: `DirectoryNotEmpty`, `AlreadyExists` if the directory has another policy.
 pub fn set_policy(directory: &File, key: KeyIdentifier) -> io::Result<()> {
     const CODE: Opcode = FS_IOC_SET_ENCRYPTION_POLICY;
     // SAFETY: the call reads a policy, whose length it takes from the version, which is that of this structure.
@@ -179,10 +179,11 @@ pub fn set_policy(directory: &File, key: KeyIdentifier) -> io::Result<()> {
     Ok(())
 }
 
-/// Adds a key to the file system that `on_it` is a file of; it is no error if it has the key. Says what it is called.
+/// Adds a key to the file system that `on_it` is a file of, and returns its identifier. It is no error if the file
+/// system has the key already.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn add_key(on_it: &File, key: &[u8; KEY_LEN_BYTES]) -> io::Result<KeyIdentifier> {
     const CODE: Opcode = FS_IOC_ADD_ENCRYPTION_KEY;
     let mut add = AddKey {
@@ -202,11 +203,11 @@ pub fn add_key(on_it: &File, key: &[u8; KEY_LEN_BYTES]) -> io::Result<KeyIdentif
     Ok(KeyIdentifier(identifier))
 }
 
-/// Removes a key from the file system that `on_it` is a file of, and what the kernel keeps in memory of the files that
+/// Removes a key from the file system that `on_it` is a file of, together with the kernel's cache of the files that
 /// were encrypted with it. It is no error if the key is not there.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn remove_key(on_it: &File, key: KeyIdentifier) -> io::Result<Left> {
     const CODE: Opcode = FS_IOC_REMOVE_ENCRYPTION_KEY;
     let mut remove = RemoveKey { specifier: KeySpecifier::of(key), status: 0, reserved: [0; 5] };

@@ -1,4 +1,4 @@
-//! What is in the page store: A, the checkpoint that says so, and the thread that moves both.
+//! The page store: A, the checkpoint that records it, and the thread that moves both.
 //!
 //! A table of the log index is applied when it is closed, durable, and the changes of plain files before its end are
 //! made. Those after it for which that holds by then, too, are applied with it, as if they were one table: a backlog
@@ -7,7 +7,7 @@
 //!
 //! Invariants: `A <= P` and `A <= D`; nothing above D is ever written to pages; only the apply thread writes pages.
 //!
-//! Names as of A are kept in memory: each table says what it changes in them.
+//! Names as of A are kept in memory: each table lists the changes that it makes to them.
 //!
 //! Lock order: files, then checkpoint; cuts, then the export; checkpoint and repairs are leaves.
 
@@ -107,13 +107,13 @@ pub struct Sources<'v> {
     pub exports: &'v Exports,
     /// The stored pages, damaged ones rebuilt.
     pub pages: StoredPages<'v>,
-    /// What the workers need to know of a page.
+    /// Identity and format of a page, for the workers.
     pub describe: &'v (dyn Fn(PageKey) -> Option<Described> + Sync),
     /// Takes the comparisons.
     pub on_verify: &'v (dyn Fn(&Builder, PageKey, VerifyCase<'_>) + Sync),
 }
 
-/// See the module.
+/// Page store, checkpoint, repairs and cuts.
 pub struct Applying {
     context: Arc<Context>,
     /// Where pages are.
@@ -133,7 +133,7 @@ pub struct Applying {
 }
 
 impl Applying {
-    /// Goes on at `checkpoint`.
+    /// Continues at `checkpoint`.
     pub fn new(
         context: &Arc<Context>,
         store: Box<dyn PageStore>,
@@ -158,7 +158,7 @@ impl Applying {
         &self.applied
     }
 
-    /// What is durable and applied.
+    /// The node's checkpoint, durable and applied.
     pub fn checkpoint(&self) -> NodeCheckpoint {
         self.checkpoint.lock().clone()
     }
@@ -189,7 +189,7 @@ impl Applying {
     /// P -> A, until the volume is closed.
     ///
     /// # Errors
-    /// What must stop the volume.
+    /// Any error that must stop the volume.
     pub fn run(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
         while let Some(work) = self.context.wait_for_work(|| self.next_work(sources)) {
             let done = match work {
@@ -207,7 +207,7 @@ impl Applying {
         Ok(())
     }
 
-    /// What the apply thread is to do next: repairs, or the head table when it is closed.
+    /// Next work of the apply thread: repairs, or the head table once it is closed.
     fn next_work(&self, sources: &Sources<'_>) -> Option<Work> {
         if !self.repairs.lock().is_empty() {
             return Some(Work::Repairs);
@@ -235,7 +235,7 @@ impl Applying {
             return Err(self.context.stopped_error());
         }
         let tables = index.closed_tables();
-        // An export wants its point exactly. Asked second: one that begins later has a later point.
+        // An export wants its point exactly. Asked second: an export that begins later has a later point.
         let last = sources.exports.unapplied_point().filter(|last| *last >= head_end.seq);
         let now = Some(time::now());
         let is_ready = |seq: Seq| {
@@ -344,7 +344,7 @@ impl Applying {
         sources.receiving.give_up_before(log_start)
     }
 
-    /// An export reads a state from before a cut; one that begins later does not.
+    /// An active export may read a state from before a cut; an export that begins later does not.
     fn next_cuts(&self, sources: &Sources<'_>) -> Option<Vec<ObjectId>> {
         let mut cuts = self.cuts.lock();
         (!cuts.is_empty() && !sources.exports.is_active()).then(|| std::mem::take(&mut *cuts))
@@ -352,7 +352,7 @@ impl Applying {
 
     /// Gives back what is stored past the ends of these objects, as of A: the stream up to there is not applied again,
     /// and a file is made longer before pages of the new part are written. If the node dies first, those pages stay
-    /// until the next cut, and matter to nobody: the server begins each anew that it uses again.
+    /// until the next cut. That is harmless: the server initialises each page again before it uses it.
     fn cut_objects(&self, objects: &[ObjectId]) -> Result<(), NodeError> {
         let names = self.checkpoint().names;
         for object in objects {
@@ -363,7 +363,7 @@ impl Applying {
             };
             if names.object(*object).is_some() && stored_bytes > len_bytes {
                 match self.store.set_len(*object, len_bytes).map_err(NodeError::from) {
-                    // Pages that wait in the journal find no room. What is to be applied may, so nothing waits here.
+                    // Pages that wait in the journal find no room. The next table may find room, so nothing waits here.
                     Err(error) if error.kind() == Kind::Retry => {
                         self.cuts.lock().push(*object);
                         self.context.pause(CUT_AGAIN_INTERVAL);

@@ -1,11 +1,12 @@
-//! What every part of a volume is handed: its name and disk, whether it works, the way to its server, what is counted.
+//! State that every part of a volume shares: name and disk, run state, the way to its server, counters.
 //!
-//! Owns whether the volume runs, waits or has stopped, and the signal that wakes its threads. A wait names who waits:
-//! several parts may wait at once, and the server is told that the volume goes on when the last of them does.
+//! Owns whether the volume runs, waits or has stopped, and the signal that wakes its threads. A wait names the waiting
+//! part. Several parts may wait at once; the server receives the end of the wait when the last of them continues.
 //!
 //! Invariants: a stopped volume never runs again; only the first reason for a stop counts.
 //!
-//! Lock order: signal, then whatever a caller of [`Context::wait_for_work`] looks at; run state and waits are leaves.
+//! Lock order: signal, then the locks that a callback of [`Context::wait_for_work`] takes; run state and waits are
+//! leaves.
 
 use super::notices::Notices;
 use crate::counters::Counters;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 /// How long to wait before trying again when the disk is full.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Whoever signals work does it without the lock: look again soon rather than miss it.
+/// Work is signalled without the lock, so a signal can be missed: check again after this time.
 const LOOK_AGAIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Which part waits for something outside.
@@ -52,7 +53,7 @@ pub enum Condition {
     Stopped(String),
 }
 
-/// See the module.
+/// Name, disk, run state and counters of a volume.
 pub struct Context {
     /// Name of the volume.
     pub name: String,
@@ -70,11 +71,11 @@ pub struct Context {
     pub figures: Figures,
     /// Traces of commits and reads.
     pub tracer: Tracer,
-    /// What the volume keeps in memory.
+    /// Memory that the volume uses.
     pub memory: Arc<VolumeMemory>,
     stopped: Mutex<Option<String>>,
     waits: Mutex<BTreeMap<Waiter, String>>,
-    /// The node ends; whoever is connected comes back to the next one.
+    /// The node ends; a connected server reconnects to the next one.
     is_shutting_down: AtomicBool,
     closed: Mutex<bool>,
     work: Condvar,
@@ -156,20 +157,20 @@ impl Context {
         }
     }
 
-    /// What must happen outside before the volume goes on, if something must. Unlike a lack of room in the log buffer
-    /// it does not end by itself.
+    /// Condition outside the node that the volume waits for, if any. Unlike a lack of room in the log buffer it does
+    /// not end by itself.
     pub fn blocked(&self) -> Option<String> {
         let waits = self.waits.lock();
         waits.iter().find(|(waiter, _)| **waiter != Waiter::Room).map(|(_, reason)| reason.clone())
     }
 
-    /// What keeps the volume from going on, if something does.
+    /// Reasons why the volume waits, if it does.
     pub fn waits_for(&self) -> Option<String> {
         let waits = self.waits.lock();
         (!waits.is_empty()).then(|| waits.values().cloned().collect::<Vec<_>>().join("; "))
     }
 
-    /// Says why `waiter` does not go on for now, to operator and server.
+    /// Reports to operator and server why `waiter` does not continue for now.
     pub fn begin_wait(&self, waiter: Waiter, reason: &str) {
         {
             let mut waits = self.waits.lock();
@@ -182,7 +183,7 @@ impl Context {
         self.notices.send(&Notice::Waiting { reason: reason.to_owned() });
     }
 
-    /// `waiter` goes on.
+    /// `waiter` continues.
     pub fn end_wait(&self, waiter: Waiter) {
         {
             let mut waits = self.waits.lock();
@@ -197,7 +198,7 @@ impl Context {
     /// Repeats `action` while it fails for lack of space.
     ///
     /// # Errors
-    /// What `action` fails with otherwise; its last failure when the volume is closed.
+    /// Any other error of `action`; its last failure when the volume is closed.
     pub fn with_retry<T>(
         &self,
         waiter: Waiter,

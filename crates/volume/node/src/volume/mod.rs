@@ -17,7 +17,7 @@
 //!
 //! | part | owns | moves |
 //! |---|---|---|
-//! | [`context`] | whether the volume works; what is counted; [`notices`], the way to the server | |
+//! | [`context`] | whether the volume works; counters; [`notices`], the way to the server | |
 //! | [`session`] | generation, and which server process is connected | |
 //! | [`receiving`] | log buffer, log device, which connection may append; [`retention`] of the log | W, D |
 //! | [`indexing`] | log index, names, what is dying | P |
@@ -27,7 +27,7 @@
 //! | [`verify`] | differences that were found | |
 //! | [`view`] | the moment that readers read | |
 //!
-//! What goes across parts is in modules without state: [`attach`] (servers come and go), [`clean_end`], [`reads`],
+//! Flows across parts are in modules without state: [`attach`] (servers come and go), [`clean_end`], [`reads`],
 //! [`server_log`], [`import`], [`plain_files`], [`rescue`], [`trace`], [`status`].
 //!
 //! Threads: device and durable ([`receiving`]), parser and chains ([`indexing`]), plain files, apply ([`applying`]).
@@ -36,7 +36,7 @@
 //! answered to a read; the generation on disk is never older than one that was given out.
 //!
 //! Lock order: session, then receiving, then indexing, then the rest. No part calls another with a lock of its own
-//! held, but for: a session takes its place in `receiving`; the log is pinned while the checkpoint is looked at.
+//! held, with two exceptions: a session takes its place in `receiving`; the log is pinned while the checkpoint is read.
 
 mod applying;
 mod attach;
@@ -108,7 +108,7 @@ pub struct Volume {
     applying: Applying,
     exports: Exports,
     verification: Verification,
-    /// What readers have of one moment.
+    /// The moment that readers read.
     moment: view::CurrentMoment,
     /// The redo log file that a starting server reads.
     server_log: Mutex<Option<server_log::ServerLog>>,
@@ -131,7 +131,7 @@ pub struct Positions {
     pub parsed: Seq,
     /// D.
     pub durable: Seq,
-    /// What readers may see of it already; `None`: just being moved.
+    /// Newest LSN that readers may see; `None`: just being moved.
     pub durable_lsn: Option<Lsn>,
     /// A.
     pub applied: Seq,
@@ -201,13 +201,13 @@ impl Volume {
     }
 
     fn recover_and_start(volume: &Arc<Self>, log_start: Point, applied: Point) -> Result<(), NodeError> {
-        // What is read back is indexed meanwhile. Nobody else looks at the volume before all is read.
+        // The parser indexes the frames while they are read back. Nothing else uses the volume before all are read.
         Self::start_thread(volume, "parser", |volume| {
             volume.indexing.run_parser(&volume.receiving.buffer, &volume.plain, volume.stored_pages())
         })?;
         let recovered = volume.receiving.recover(log_start, applied)?;
         volume.recovered_seq.store(recovered.seq.0, Ordering::Release);
-        // What was recovered is complete and is applied together.
+        // The recovered frames are complete and are applied together.
         volume.receiving.buffer.push_recovered(close_table_at(recovered));
         let loops: [(&str, Loop); 5] = [
             ("device", |volume| volume.receiving.run_device()),
@@ -294,9 +294,9 @@ impl Volume {
         )
     }
 
-    /// Waits until the parser has seen all that was in the log at the start. Records of a tablespace whose end
-    /// was durable were left out of the page store; until the parser comes to that end again, nobody knows, and
-    /// its pages cannot be built. False: the volume is closed.
+    /// Waits until the parser has seen all that was in the log at the start. Records of a tablespace whose end was
+    /// durable were left out of the page store. Until the parser reaches that end again, the tablespace seems alive,
+    /// and its pages cannot be built. False: the volume is closed.
     fn wait_recovered(&self) -> bool {
         let recovered = Seq(self.recovered_seq.load(Ordering::Acquire));
         self.indexing.parsed().wait_for(recovered, None) == WaitEnd::Reached
@@ -363,7 +363,7 @@ impl Volume {
         self.receiving.durable().get()
     }
 
-    /// What it counts.
+    /// Counters of the volume.
     pub fn counters(&self) -> &Counters {
         &self.context.counters
     }
@@ -378,8 +378,8 @@ impl Volume {
         self.context.stopped()
     }
 
-    /// It has stopped only because the node ends. What fails for that is not answered: a lost connection is tried
-    /// again, an answer is final.
+    /// It has stopped only because the node ends. A request that fails for this reason is not answered: the server
+    /// retries after a lost connection, but an answer is final.
     pub fn is_shutting_down(&self) -> bool {
         self.context.is_shutting_down()
     }
@@ -399,7 +399,7 @@ impl Volume {
         self.context.close();
     }
 
-    /// Ends the volume's threads. What is not applied is recovered from the log at the next start.
+    /// Ends the volume's threads. The unapplied part of the stream is recovered from the log at the next start.
     pub fn shut_down(&self) {
         self.context.begin_shutdown();
         self.close();
@@ -415,7 +415,7 @@ impl Volume {
     }
 }
 
-/// What a volume is on, for the node's log.
+/// Logs log device and page store of a volume.
 fn say_opened(
     name: &str,
     log: &crate::log_device::Opened,

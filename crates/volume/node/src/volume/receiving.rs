@@ -1,4 +1,4 @@
-//! What has come from the server and how it becomes durable: W and D.
+//! Receives frames from the server and makes them durable: W and D.
 //!
 //! Owns the log buffer, the log device and which connection may append. A frame is appended to the buffer by the thread
 //! of its connection, which then also writes to the device, unless another thread is at it. A device thread writes what
@@ -36,8 +36,8 @@ use std::time::{Duration, Instant};
 
 /// Most bytes read from the device at once.
 const READ_LEN_BYTES: u64 = 4 << 20;
-/// A server that waits longer than this for room is told so; it must not take the node for dead. Well below the time
-/// after which the library does ([`crate::volume`] and the library agree on it by this alone).
+/// A server that waits longer than this for room receives a notice, so that it does not treat the node as dead. Well
+/// below the library's own timeout; this is all that [`crate::volume`] and the library agree on.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Outcome of a frame.
@@ -49,31 +49,31 @@ pub enum Received {
     NotCurrent,
 }
 
-/// See the module.
+/// Log buffer, log device, and the connection that may append.
 pub struct Receiving {
     context: Arc<Context>,
-    /// What is received and not yet applied.
+    /// Frames that were received and are not yet applied.
     pub buffer: LogBuffer,
     /// From where on the log is kept.
     pub retention: Arc<Retention>,
     device: Box<dyn LogDevice>,
-    /// What the operator should know about it.
+    /// Warnings about the device for the operator.
     device_warnings: Vec<String>,
     /// Where the log is.
     log_place: String,
-    /// What a pipelined device is writing.
+    /// Ends of the batches that a pipelined device is writing.
     written_ends: WrittenEnds,
     durable: Mark,
     /// Held while a frame is appended.
     appending: Mutex<()>,
     /// The connection whose frames are appended; 0: none.
     current: AtomicU64,
-    /// Held by whoever writes to the log device; a buffer for it.
+    /// Held by the thread that writes to the log device, with its write buffer.
     device_turn: Mutex<Vec<u8>>,
 }
 
 impl Receiving {
-    /// Goes on at `applied`, with what is in `log` after it still to be read back ([`Receiving::recover`]).
+    /// Continues at `applied`. The log after it still has to be read back ([`Receiving::recover`]).
     pub fn new(context: &Arc<Context>, log: log_device::Opened, applied: Point) -> Self {
         Self {
             context: Arc::clone(context),
@@ -98,7 +98,7 @@ impl Receiving {
     /// Only `connection` may append from now on (0: none), and nothing of another is under way any more.
     pub fn set_current(&self, connection: u64) {
         self.current.store(connection, Ordering::Release);
-        // Whoever waits for room for a frame of another connection gives up.
+        // A thread that waits for room for a frame of another connection gives up.
         self.buffer.wake_waiting();
         drop(self.appending.lock());
     }
@@ -177,11 +177,11 @@ impl Receiving {
         Ok(())
     }
 
-    /// Writes what was received to the log device, in the thread of the connection that received it: that saves a
-    /// change of threads on the way of each commit. If another thread is at it, that one goes on, or is woken.
+    /// Writes the received frames to the log device in the thread of their connection. This saves each commit a context
+    /// switch. If another thread is writing, that thread continues, or the device thread is woken.
     ///
     /// # Errors
-    /// What must stop the volume.
+    /// Any error that must stop the volume.
     pub fn write_received(&self) -> Result<(), NodeError> {
         let Some(mut batch) = self.device_turn.try_lock() else {
             self.buffer.wake_device();
@@ -193,8 +193,9 @@ impl Receiving {
         })
     }
 
-    /// Appends everything received to the log device and makes it durable, batch by batch. A batch is whatever
-    /// came while the one before was synced. `batch` is the buffer that whose turn it is may use.
+    /// Appends everything received to the log device and makes it durable, batch by batch. A batch holds the frames
+    /// that arrived while the previous one was synced. `batch` is the write buffer of the thread that holds the device
+    /// turn.
     fn write_batches(&self, batch: &mut Vec<u8>) -> Result<(), NodeError> {
         loop {
             let chunks = self.buffer.take_for_device();
@@ -242,8 +243,8 @@ impl Receiving {
         self.buffer.set_durable(end.seq);
     }
 
-    /// Feeds everything in the log after `applied` back into the log buffer, and finds out where the stream ends.
-    /// What is before that, for the server's next start, is not read: the device has seen that it is whole.
+    /// Feeds everything in the log after `applied` back into the log buffer, and finds the end of the stream. The part
+    /// before `applied`, kept for the server's next start, is not read: the device has checked that it is whole.
     ///
     /// # Errors
     /// [`NodeError::Damaged`] if the log ends before `applied` or is not whole frames; [`NodeError::LogDevice`].
@@ -317,7 +318,7 @@ impl Receiving {
         Ok(at)
     }
 
-    /// A checkpoint needs the log from `needed` on: gives up what nobody else needs either.
+    /// A checkpoint needs the log from `needed` on: discards the part that no pin needs either.
     ///
     /// # Errors
     /// [`NodeError::LogDevice`].
@@ -330,7 +331,7 @@ impl Receiving {
         self.context.own.path().join("log")
     }
 
-    /// What the log is written to, for people.
+    /// Kind and properties of the log device, for people.
     pub fn device_status(&self) -> LogDeviceStatus {
         let (info, stats) = (self.device.info(), self.device.stats());
         LogDeviceStatus {
@@ -347,7 +348,7 @@ impl Receiving {
         }
     }
 
-    /// What the device and the buffer count.
+    /// Counters of the device and the buffer.
     pub fn counters(&self) -> [(&'static str, u64); 5] {
         let stats = self.device.stats();
         let (full_waits, full_wait_times) = self.buffer.full_waits();
@@ -368,7 +369,7 @@ impl Receiving {
     }
 }
 
-/// What a frame adds to the counters once it is in the stream.
+/// Amounts that a frame adds to the counters once it is in the stream.
 struct Counted {
     is_image: bool,
     received_bytes: u64,

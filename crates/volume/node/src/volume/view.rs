@@ -1,9 +1,9 @@
 //! The volume as a data directory for readers: tools that take nothing over and change nothing.
 //!
-//! A *live* view is what is there when it is asked: everything received before a question is in the names, the plain
-//! files and the redo log that answer it, so that who has an answer of the server finds what it is about. A view of a
-//! *moment* is an export whose files may be read in any order, any number of times: nothing of it is given up before
-//! it ends.
+//! A *live* view is the current state at each question: the answer includes everything received before, in names, plain
+//! files and redo log. So a reader that has an answer of the server finds the data that belongs to it. A view of a
+//! *moment* is an export whose files may be read in any order, any number of times. It retains everything until it
+//! ends.
 //!
 //! The redo log of a live view is followed: from its first question on, a follower has what the server's checkpoint
 //! needs, and the log is pinned at what it was given last. So a reader that continues asking gets all redo, whatever the
@@ -42,7 +42,7 @@ pub struct Follower {
     end_lsn: Lsn,
 }
 
-/// What a follower is to be given next.
+/// The next answer for a follower.
 pub struct NextRedo {
     /// The answer.
     pub log: ViewLog,
@@ -54,7 +54,7 @@ pub struct NextRedo {
 }
 
 impl Follower {
-    /// He has all redo before this LSN, and no other.
+    /// The follower has all redo before this LSN, and no other.
     pub fn stands_at(&self, lsn: u64) -> bool {
         self.end_lsn.0 == lsn
     }
@@ -119,8 +119,8 @@ impl Volume {
         !self.indexing.names.read().has_log()
     }
 
-    /// How far the stream has come; `None`: not all of it is durable and executed, so what is read may change without
-    /// more of it.
+    /// End of the stream; `None`: not all of it is durable and executed, so the contents may change without further
+    /// stream bytes.
     pub fn settled_position(&self) -> Option<u64> {
         let received = self.receiving.buffer.received().seq;
         let is_executed = || self.plain.wait_executed(received, Some(time::now())) == WaitEnd::Reached;
@@ -136,7 +136,7 @@ impl Volume {
         self.attachment(&self.indexing.names.read(), self.session.identity().generation)
     }
 
-    /// What is at a path, of everything received so far.
+    /// The file at a path, as of everything received so far.
     ///
     /// # Errors
     /// As [`Volume::live_names`].
@@ -193,7 +193,7 @@ impl Volume {
         if !is_tablespace {
             return self.plain.read(file, offset_bytes, out);
         }
-        // What is durable may have been answered for.
+        // The server may have acknowledged everything that is durable.
         self.wait_parsed(self.receiving.durable().seq())?;
         match self.locate(file)? {
             Some(location) => self.read_at(&location, offset_bytes, out, self.build_limit(), &mut ()),
@@ -220,13 +220,13 @@ impl Volume {
         }
     }
 
-    /// The redo log for one who follows it: `follower` is where he stands, `None` at first.
+    /// The redo log for a follower: `follower` is its current state, `None` at first.
     ///
     /// # Errors
     /// [`NodeError::Refused`] if there is no redo log yet; as [`Volume::live_names`].
     pub fn next_redo(&self, follower: Option<&Follower>) -> Result<NextRedo, NodeError> {
         self.context.check_running()?;
-        // Before the checkpoint is looked at. What a follower has not been given is kept by his own pin.
+        // Pinned before the checkpoint is read. The follower's own pin retains the redo that it has not received.
         let until_read = self.receiving.retention.pin(|| self.applying.points().1);
         self.drain()?;
         let Some(log_file) = self.indexing.names.read().log_file().cloned() else {
@@ -239,7 +239,7 @@ impl Volume {
             };
             return Err(NodeError::Refused(format!("volume {} {why}", self.context.name)));
         };
-        // After the checkpoints were looked at: their redo is before it.
+        // After the checkpoints were read: their redo is before this end.
         let end = self.drain()?;
         let geometry = geometry_of(&log_file, end)?;
         let is_same_file = |follower: &&Follower| {
@@ -294,7 +294,7 @@ impl Volume {
     }
 }
 
-/// What the names say of a file's length in bytes.
+/// A file's length in bytes, according to the names.
 enum Len {
     /// All of it; `None`: there is no such file.
     Known(Option<u64>),
@@ -310,8 +310,8 @@ fn len_of(names: &Namespace, file: FileId) -> Len {
     }
 }
 
-/// The files of the redo log, in the order of their numbers: path, permission bits, length in bytes. Files of MySQL come
-/// and go, and what has a number is another one then: only those of a moment are read by number.
+/// The files of the redo log, in the order of their numbers: path, permission bits, length in bytes. MySQL creates and
+/// removes such files, and a number then refers to another file: only the files of a moment are read by number.
 fn log_files(names: &Namespace) -> impl Iterator<Item = (&str, u32, u64)> {
     let one = names.log_file().map(|log_file| (LOG_FILE_PATH, 0o660, log_file.file_size_bytes));
     let of_set = names.log_set().into_iter().flat_map(|log_set| &log_set.files);
@@ -333,7 +333,7 @@ fn geometry_of(log_file: &LogFileEntry, end: Point) -> Result<LogGeometry, NodeE
         .map_err(|error| NodeError::Redo { lsn: end.lsn, reason: error.to_string() })
 }
 
-/// What is at a path; the length of a plain file is left open.
+/// The entry at a path; the length of a plain file is left open.
 fn stat(names: &Namespace, path: &str) -> Option<ViewFile> {
     let found = |file: FileId, kind, mode, len_bytes| {
         let entry = VolumeEntry { path: path.to_owned(), kind, mode, len_bytes, checksum: None };

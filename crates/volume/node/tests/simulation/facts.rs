@@ -1,6 +1,6 @@
-//! What is known of the world at each moment, and the invariants that are checked at every step.
+//! State of the world at each step, and the invariants that are checked there.
 //!
-//! The locks here are those of `std`: they are held only between two points of the simulation, so nobody ever waits
+//! The locks here are those of `std`: they are held only between two points of the simulation, so no thread ever waits
 //! for one.
 
 use crate::disk::Part;
@@ -85,22 +85,22 @@ impl Counts {
 struct Inner {
     volume: Option<Arc<Volume>>,
     last: Option<Positions>,
-    /// Highest position that a server was told is durable.
+    /// Highest position that was reported to a server as durable.
     acknowledged: u64,
     /// Highest LSN that was ever durable, kept by the check at every step.
     durable_lsn: Lsn,
-    /// D and A must not move any more in this life of the node.
+    /// D and A must not move any more in this incarnation of the node.
     frozen_durable: Option<Seq>,
     frozen_applied: Option<Seq>,
     generation: u64,
-    /// A later one has been given out, and nobody has heard of it yet.
+    /// A later one has been given out, but no server has received it yet.
     is_overtaken: bool,
     /// All that were given out.
     given_out: BTreeSet<u64>,
     counts: Counts,
 }
 
-/// See the module.
+/// Observed state of the world, with the model's history.
 pub struct Facts {
     inner: Mutex<Inner>,
     history: Mutex<History>,
@@ -159,13 +159,13 @@ impl Facts {
         self.inner().durable_lsn
     }
 
-    /// A server was told so.
+    /// A server received a durable notice for `seq`.
     pub fn acknowledge(&self, seq: u64) {
         let mut inner = self.inner();
         inner.acknowledged = inner.acknowledged.max(seq);
     }
 
-    /// A generation was given out. False: somebody has heard of a later one already.
+    /// A server received its generation. False: a later one was received before.
     pub fn attached(&self, generation: u64) -> bool {
         let mut inner = self.inner();
         assert!(inner.given_out.insert(generation), "generation {generation} is given out a second time");
@@ -203,7 +203,7 @@ impl Facts {
         }
     }
 
-    /// Bytes go to a plain file: some durable frame must say so.
+    /// Bytes go to a plain file: a durable frame must contain the write.
     pub fn plain_written(&self, offset_bytes: u64, bytes: &[u8]) {
         let Some(volume) = self.volume() else { return };
         let durable = volume.positions().durable.0;
@@ -254,7 +254,7 @@ impl Facts {
             }
             if self.history().follow(received)? {
                 inner.counts.ended_logs += 1;
-                // Whoever wrote the volume has been fenced, and will hear of it.
+                // The server that wrote the volume has been fenced, and will be notified.
                 inner.is_overtaken = true;
             }
         }
