@@ -1,7 +1,7 @@
-//! What is compared: servers with different storage, each started on a copy of the same data.
+//! The compared systems: servers with different storage, each started on a copy of the same data.
 //!
-//! A [`System`] is a server and all that its storage needs, in one temporary directory. Whatever it started or
-//! mounted goes with it.
+//! A [`System`] is a server and all that its storage needs, in one temporary directory. Dropping it ends its processes
+//! and removes its mounts.
 
 mod local;
 mod nbd;
@@ -27,7 +27,7 @@ use crate::server::config;
 pub struct Candidate {
     /// Name in results: `local`, `remote-nbd`, `redoubt`, `redoubt-NAME`.
     pub name: String,
-    /// What kind it is.
+    /// Its kind.
     pub backend: Backend,
     run_options: Vec<String>,
     node_options: Vec<String>,
@@ -66,11 +66,11 @@ impl Candidate {
     }
 }
 
-/// What a system is started from.
+/// Resources that a system is started from.
 pub struct Environment<'a> {
     /// The command's options.
     pub options: &'a Options,
-    /// What all runs begin with.
+    /// The initial data of all runs.
     pub data: &'a DataSet,
     /// Where server and storage run.
     pub network: &'a Network,
@@ -105,7 +105,7 @@ impl System {
     /// Copies the data and starts everything.
     ///
     /// # Errors
-    /// Whatever keeps it from starting.
+    /// Any error that prevents the start.
     pub fn start(environment: &Environment<'_>, candidate: &Candidate, pool_bytes: u64) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("run-")
@@ -150,7 +150,7 @@ impl System {
         }
     }
 
-    /// What a storage node counts of its volume, by name; nothing without a node.
+    /// Counters of the storage node for its volume, by name; empty without a node.
     ///
     /// # Errors
     /// [`Error::Command`], [`Error::Parse`].
@@ -219,7 +219,7 @@ impl Drop for Mount {
                 .and_then(|program| run_to_end(Command::new(program).args(arguments)))
         };
         let done = match self {
-            // What was killed a moment ago may still hold it; then it goes when that lets go.
+            // A process that was just killed may still use the mount. A lazy unmount ends when the process releases it.
             Self::Directory(path) => run("umount", "mount", &[path.as_os_str()])
                 .or_else(|_| run("umount", "mount", &["-l".as_ref(), path.as_os_str()])),
             Self::Loop(device) => run("losetup", "mount", &["-d".as_ref(), device.as_ref()]),

@@ -1,9 +1,9 @@
-//! The data that all runs begin with: loaded once by a plain server, stopped in order, then copied for each run.
+//! The initial data of all runs. A plain server loads it and shuts down cleanly; each run gets a copy.
 //!
-//! Layout of the directory: `data/` the data directory of the stopped server, `node/` a storage node's directory with
-//! the same imported, `disk.img` an ext4 file system with the same; the last two are made when first wanted.
-//! `complete` says what is in them: a directory without it was not finished and is made again. Nobody writes there
-//! afterwards.
+//! Layout of the directory: `data/` is the data directory of the stopped server. `node/` is a storage node's directory
+//! with the same data imported, `disk.img` an ext4 file system with it; both are made at their first use. `complete`
+//! describes the contents: a directory without it is incomplete and is made again. Afterwards the directory is
+//! read-only.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,7 +23,7 @@ use crate::server::{config, version};
 /// Buffer pool for loading.
 const LOAD_POOL_BYTES: u64 = 1 << 30;
 
-/// See the module.
+/// A directory with loaded data, and copies derived from it.
 #[derive(Debug)]
 pub struct DataSet {
     directory: PathBuf,
@@ -33,7 +33,7 @@ impl DataSet {
     /// The data set of these options below `parent`; loaded unless it is there.
     ///
     /// # Errors
-    /// Whatever keeps the server from being loaded.
+    /// Any error that prevents the server from being loaded.
     pub fn prepare(parent: &Path, options: &Options) -> Result<Self> {
         let name = name(options);
         let set = Self { directory: parent.join(format!("dataset-{name}")) };
@@ -59,7 +59,7 @@ impl DataSet {
         let config = config(options, Launcher::Stock, LOAD_POOL_BYTES)?;
         let mut server = Server::with_datadir(config, work.path(), &self.data())?;
         server.install_db()?;
-        // Without them loading writes everything twice; what is on disk in the end is the same.
+        // These options avoid writing everything twice during the load. The resulting data on disk is the same.
         server.start_with(&["--innodb-doublewrite=0", "--innodb-flush-log-at-trx-commit=0"])?;
         let bar = bar("loading");
         let threads = std::thread::available_parallelism().map_or(2, usize::from) as u32;
@@ -160,7 +160,7 @@ pub fn oltp_scale(options: &Options) -> oltp::Scale {
     oltp::Scale { tables: options.tables, rows: options.rows }
 }
 
-/// What is in a data set, in a word: another one has another name.
+/// The name of a data set, unique for its contents.
 fn name(options: &Options) -> String {
     let seed = options.seed;
     match options.workload {

@@ -1,4 +1,4 @@
-//! What is read at both ends of a window: bytes on the link, processor time, counters.
+//! Values read at both ends of a window: bytes on the link, CPU time, counters.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::server::ServerCounters;
 pub struct Snapshot {
     /// Bytes on the link; `None` if they are not counted.
     pub traffic: Option<Traffic>,
-    /// Processor time.
+    /// CPU time.
     pub cpu: Cpu,
     /// The server's counters.
     pub server: ServerCounters,
@@ -23,7 +23,7 @@ pub struct Snapshot {
     pub node: BTreeMap<String, u64>,
 }
 
-/// Processor time in milliseconds, of user and system.
+/// User and system CPU time in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cpu {
     /// The server, with what is preloaded into it.
@@ -40,7 +40,7 @@ impl Snapshot {
     /// Reads everything.
     ///
     /// # Errors
-    /// Whatever cannot be read.
+    /// The first value that cannot be read.
     pub fn take(system: &System, network: &Network, conn: &mut Conn) -> Result<Self> {
         let sum = |ids: &[u32]| ids.iter().map(|id| processor_ms(&id.to_string())).sum::<Result<u64>>();
         let cpu = Cpu {

@@ -78,10 +78,10 @@ impl Side {
         self.share.as_ref().map_or(Ok(()), Share::take)
     }
 
-    /// Starts a process there; what it writes is appended to the file `log`.
+    /// Starts a process there and appends its output to the file `log`.
     ///
-    /// The thread that starts it lives as long as it does: to a program that asks to be told of its parent's end
-    /// (`prctl(PR_SET_PDEATHSIG)`; nbdkit does) the parent is that thread.
+    /// The thread that starts the process lives as long as the process does. A program that requests a signal at its
+    /// parent's end (`prctl(PR_SET_PDEATHSIG)`; nbdkit does) has that thread as its parent.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be started.
@@ -111,7 +111,7 @@ pub struct Traffic {
     pub received_bytes: u64,
 }
 
-/// See the module.
+/// The network between server and storage: two namespaces with a limited link, or loopback without namespaces.
 #[derive(Debug)]
 pub struct Network {
     /// Where the server runs.
@@ -154,7 +154,7 @@ impl Network {
         for (name, address) in [(compute, COMPUTE_ADDRESS), (storage, STORAGE_ADDRESS)] {
             ip(&["-n", name, "address", "add", &format!("{address}/24"), "dev", INTERFACE])?;
             ip(&["-n", name, "link", "set", "lo", "up"])?;
-            // Without an IPv6 address the kernel says nothing of its own on the link, so that all bytes are the
+            // Without an IPv6 address the kernel sends no packets of its own on the link, so all bytes are the
             // backend's.
             ip(&["-n", name, "link", "set", INTERFACE, "addrgenmode", "none"])?;
             ip(&["-n", name, "link", "set", INTERFACE, "up"])?;
@@ -216,7 +216,7 @@ impl Network {
         Ok(())
     }
 
-    /// What has gone through so far; `None` without namespaces.
+    /// Bytes transferred so far; `None` without namespaces.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Parse`].
@@ -250,7 +250,7 @@ fn ip(arguments: &[&str]) -> Result<()> {
     run_to_end(Command::new(find_program("ip", "iproute2")?).args(arguments)).map(drop)
 }
 
-/// What may leave at once: a hundredth of a second, and at least one large segment.
+/// Burst size of the limiter: a hundredth of a second, and at least one large segment.
 fn burst_bytes(bits_per_second: u64) -> u64 {
     (bits_per_second / 8 / 100).clamp(128 << 10, 4 << 20)
 }

@@ -27,7 +27,7 @@ fn bursts_fit_the_rate() {
 /// A real link, where this machine lets us make one: the limit holds, the bytes are counted, nothing stays.
 #[test]
 fn a_limited_link_counts_what_goes_through() {
-    // Somebody else's word for whether it can be done here: root in a container may not.
+    // `unshare` shows whether namespaces are available: root in a container may lack the permission.
     if !Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|status| status.success()) {
         redoubt_test_support::skip("a limited link", "no network namespaces here");
         return;

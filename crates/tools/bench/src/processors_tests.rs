@@ -14,7 +14,7 @@ fn halves_are_disjoint_and_together_all() {
     assert_eq!(split(&set(&[3])), None);
 }
 
-/// What a side starts runs on its half only, and the other threads of this program are not touched.
+/// Processes started by a side run on its half only, and other threads of this program keep their affinity.
 #[test]
 fn a_thread_passes_its_share_on() {
     let all = sched_getaffinity(None).unwrap();

@@ -1,4 +1,4 @@
-//! What a run gave: one JSON object, a line of a table, a report with plots.
+//! Results of a run: one JSON object, a line of a table, a report with plots.
 
 mod html;
 pub mod plot;
@@ -20,15 +20,15 @@ const SLICES: usize = 60;
 /// One run. Bytes, times and counters are of its window.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RunReport {
-    /// What was measured: `local`, `remote-PEER`, `redoubt` or `redoubt-VARIANT`.
+    /// Measured system: `local`, `remote-PEER`, `redoubt` or `redoubt-VARIANT`.
     pub backend: String,
-    /// What the clients did.
+    /// Workload of the clients.
     pub workload: String,
     /// Size of the buffer pool.
     pub pool_bytes: u64,
     /// Limit of the link each way; `null`: none.
     pub bandwidth_bps: Option<u64>,
-    /// What the link adds each way.
+    /// Delay that the link adds each way, in milliseconds.
     pub delay_ms: f64,
     /// Clients.
     pub clients: u32,
@@ -92,7 +92,7 @@ pub struct RunReport {
     pub consistency_s: f64,
     /// Lines in the server's error log that say `[ERROR]`.
     pub server_errors: Vec<String>,
-    /// What a storage node and its library counted.
+    /// Counters of a storage node and its library.
     pub redoubt: BTreeMap<String, u64>,
     /// The window in slices.
     pub slices: Vec<Slice>,

@@ -36,8 +36,8 @@ struct Turn<'a> {
 /// Runs everything, prints results as they come, and returns them; `redoubt` is the command itself.
 ///
 /// # Errors
-/// Options that do not fit, a machine that lacks something, a system that fails, inconsistent data, a signal. What was
-/// finished by then is printed and reported.
+/// Options that do not fit, a machine that lacks something, a system that fails, inconsistent data, a signal. Runs that
+/// are complete by then are printed and reported.
 pub fn run(options: &Options, redoubt: &Path) -> Result<Vec<RunReport>> {
     if let Some(path) = &options.from {
         let runs = read(path)?;
@@ -232,7 +232,7 @@ impl Turn<'_> {
     }
 }
 
-/// A load on one server, and what must hold after it.
+/// A load on one server, with the checks that follow it.
 enum Load {
     Tpcc(Tpcc),
     Oltp { mix: oltp::Mix, retries: Arc<AtomicU64> },

@@ -1,4 +1,4 @@
-//! What all servers have in common, so that they differ only in their storage; and what they count.
+//! The configuration that all servers share, so that they differ only in their storage; and their counters.
 
 use std::process::Command;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn product(options: &Options) -> Result<Product> {
     if options.server.is_dir() { Product::in_folder(&options.server) } else { Ok(Product::MariaDb) }
 }
 
-/// What a server of these options is started with.
+/// The server configuration of these options.
 ///
 /// # Errors
 /// [`Error::ProgramMissing`] for a folder without a server.
@@ -47,7 +47,7 @@ pub fn config(options: &Options, launcher: Launcher, pool_bytes: u64) -> Result<
     Ok(config)
 }
 
-/// What the server of these options says of itself.
+/// The version that the server of these options reports.
 ///
 /// # Errors
 /// [`Error::ProgramMissing`] without a server, [`Error::Command`].

@@ -49,7 +49,7 @@ impl Latency {
     }
 }
 
-/// What happened in one slice of a run.
+/// Throughput and latency in one slice of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
     /// Its begin, in seconds since the window's.

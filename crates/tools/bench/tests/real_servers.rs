@@ -1,4 +1,4 @@
-//! `redoubt bench` on real servers: runs, and what it leaves behind.
+//! `redoubt bench` on real servers: its runs, and the files and processes that remain afterwards.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

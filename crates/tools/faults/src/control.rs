@@ -12,8 +12,8 @@
 //! | 8192 | u64 counts of injected faults, by call and then by fault, in the order of [`CALLS`] and [`FAULTS`] |
 //! | 12288 | u64 counts of calls, in the order of [`CALLS`], while rules were in force |
 //!
-//! Who changes the rules sets the generation to 0, writes seed and rules, and then a new generation. A process that
-//! sees another generation than it knows reads them, and looks whether the generation is still the same.
+//! To change the rules, a writer sets the generation to 0, writes seed and rules, and then a new generation. A process
+//! that reads a new generation reads the rules, and then checks that the generation is still the same.
 //!
 //! Lock: the plan in force, only ever tried for: a call that does not get it at once is left alone, so that nothing
 //! can wait for itself, not even in the child of a fork.

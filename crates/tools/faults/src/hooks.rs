@@ -154,7 +154,7 @@ macro_rules! vector_write_hooks {
             // SAFETY: the address is that of the C function, which has this signature.
             let function = unsafe { std::mem::transmute::<NonNull<c_void>, Function>(NEXT.require($symbol)) };
             let mut count = count;
-            // What is written with flags may have to be written in one piece.
+            // A write with flags may have to stay in one piece.
             let cut = if stringify!($($arg)*).contains("flags") { -1 } else { count };
             match on_vector(Call::Write, fd, cut) {
                 Action::Fail(errno) => {

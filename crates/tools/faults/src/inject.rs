@@ -1,7 +1,7 @@
 //! From a call to what becomes of it.
 //!
-//! Invariants: with no rules in force a call costs two loads and reaches the C library with the caller's own arguments;
-//! a call that is passed on leaves the caller's error number to it; a call that is failed has done nothing.
+//! Invariants: with no rules in force a call costs two loads and reaches the C library with the caller's own arguments.
+//! A call that is passed on leaves the caller's error number to the C library. A failed call has had no effect.
 
 use crate::control;
 use crate::next;

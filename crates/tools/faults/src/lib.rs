@@ -12,18 +12,18 @@
 //! | `REDOUBT_FAULTS_PROGRAM` | name of the program that is meant, as in `/proc/self/comm`; others are left alone |
 //! | `REDOUBT_FAULTS_LOG` | a file that gets one line per fault: process, call, fault, path |
 //!
-//! * [`plan`]: the rules, and what each decides; pure.
+//! * [`plan`]: the rules and their decisions; pure.
 //! * [`control`]: the control file, through which rules are switched at run time and faults are counted.
 //! * [`inject`]: from a call to what becomes of it.
 //! * [`hooks`]: the calls themselves.
 //! * [`next`]: the functions behind the hooks.
 //!
-//! `docs/dev/faults.md` lists the legal faults of each place, and what must hold then. A rule that no POSIX system would obey
-//! (an interrupted `rename`) is refused; the one exception is `swallow`, a call that reports success and does nothing:
-//! a planted lie, by which tests show that they can fail.
+//! `docs/dev/faults.md` lists the legal faults of each place and the properties that must hold then. A rule that no
+//! POSIX system would obey (an interrupted `rename`) is refused. The one exception is `swallow`, a call that reports
+//! success and does nothing: a planted lie, by which tests show that they can fail.
 //!
-//! What it cannot see: system calls made without the C library (io_uring of the block log device, `pwritev2` of untorn
-//! page writes, `fallocate` and `flock` of the node), and stores to mapped files.
+//! The library does not cover system calls made without the C library (io_uring of the block log device, `pwritev2` of
+//! untorn page writes, `fallocate` and `flock` of the node), and stores to mapped files.
 
 mod control;
 mod hooks;

@@ -11,7 +11,7 @@ pub fn open_raw(path: &CStr, flags: c_int) -> Option<c_int> {
     c_int::try_from(fd).ok().filter(|fd| *fd >= 0)
 }
 
-/// Writes without any hook; what cannot be written is lost.
+/// Writes without any hook; bytes that cannot be written are lost.
 pub fn write_raw(fd: c_int, bytes: &[u8]) {
     // SAFETY: the slice is valid for its length.
     unsafe { libc::syscall(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) };

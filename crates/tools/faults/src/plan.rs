@@ -26,7 +26,7 @@ pub const CALLS: [&str; 12] = [
     "connect", "accept",
 ];
 
-/// What a call does, over all its variants in the C library.
+/// A kind of call, with all its variants in the C library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Call {
@@ -47,7 +47,7 @@ pub enum Call {
 /// Kinds of faults, in the order of their counters.
 pub const FAULTS: [&str; 7] = ["short", "eintr", "eio", "enospc", "reset", "delay", "swallow"];
 
-/// What becomes of a call.
+/// The outcome that a rule gives a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Fault {
@@ -93,7 +93,7 @@ const ALL_FAULTS: [Fault; 7] = [
 /// Longest delay a rule may ask for.
 const MAX_DELAY_US: u64 = 5_000_000;
 
-/// What a descriptor is.
+/// The kind of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     File,
@@ -133,9 +133,9 @@ pub struct Decision {
     pub random: u64,
 }
 
-/// What is known of a call; the answers are looked up only when a rule asks.
+/// Properties of a call, evaluated only when a rule needs them.
 pub trait Subject {
-    /// What its descriptor is.
+    /// The kind of its descriptor.
     fn kind(&self) -> Kind;
     /// Its path, or that of its descriptor.
     fn path(&self) -> &[u8];
@@ -148,7 +148,7 @@ pub struct Plan {
     rules: Vec<Rule>,
 }
 
-/// What became of a call: delays to wait for, then the fault.
+/// The decision on a call: a delay, then the fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub delay_us: u64,
@@ -159,7 +159,7 @@ impl Plan {
     /// Reads rules.
     ///
     /// # Errors
-    /// What is wrong, with the number of the line.
+    /// The syntax error, with its line number.
     pub fn parse(seed: u64, text: &str) -> Result<Self, String> {
         let mut rules = Vec::new();
         for (index, line) in text.lines().enumerate() {

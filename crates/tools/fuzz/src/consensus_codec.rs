@@ -1,5 +1,5 @@
-//! Any bytes as a message, a record and a snapshot of the consensus: read or refused, never a panic. What is read is
-//! encoded to the very same bytes, and a message is one that a member takes.
+//! Any bytes as a message, a record and a snapshot of the consensus: decoded or refused, never a panic. A decoded value
+//! is encoded to the very same bytes, and a decoded message is sane.
 //!
 //! Input: the bytes.
 

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"RDTCORP1";
-/// What files of corpora are called.
+/// File extension of corpora.
 pub const EXTENSION: &str = "corpus";
 
 /// Inputs by name.
@@ -27,7 +27,7 @@ pub type Inputs = BTreeMap<String, Vec<u8>>;
 /// Why a corpus cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
-    /// The operating system says so.
+    /// The operating system reports an error.
     #[error("{path}: {source}")]
     Io {
         /// Of the file or directory.
@@ -133,7 +133,7 @@ pub fn read(path: &Path) -> Result<Inputs, CorpusError> {
     decode(&bytes).map_err(|what| CorpusError::Damaged { path: path.to_owned(), what })
 }
 
-/// Writes a corpus; what was there is replaced as a whole.
+/// Writes a corpus and replaces the previous one as a whole.
 ///
 /// # Errors
 /// [`CorpusError::Io`], [`CorpusError::Name`].

@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a trace of block writes: read to the end or refused, never a panic, and what was read is written
-//! to the same bytes.
+//! Arbitrary bytes as a trace of block writes: read to the end or refused, never a panic. Records that were read are
+//! written to the same bytes.
 //!
 //! Input: with an even first byte the records after a right header, otherwise the whole file.
 

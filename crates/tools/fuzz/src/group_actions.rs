@@ -1,5 +1,5 @@
-//! Any bytes as what members of a group of servers send each other and put into their order, and as the array that says
-//! which of it conflicts: read or refused, never a panic, and what is read is encoded to the very same bytes.
+//! Any bytes as frames between members, as ordered write sets, and as the certification array that detects conflicts.
+//! The bytes are decoded or refused, never a panic, and a decoded value is encoded to the very same bytes.
 //!
 //! Checked besides: a write set has the length that it says it has; and an array continues in the same way if it is
 //! encoded and decoded after every step.

@@ -1,5 +1,5 @@
-//! Any bytes as the log of a member of a group: its head, and frames with records, checkpoints, states and indexes. It
-//! is opened or refused, never a panic; what is opened can be read to its end, or is said to be damaged there.
+//! Any bytes as the log of a group's member: its head, and frames with records, checkpoints, states and indexes. The
+//! log is opened or refused, never a panic. An open log can be read to its end, or to a reported defect.
 //!
 //! Checked besides: what an index leads to is what was asked for, in order; and a log that was read to its end takes a
 //! checkpoint and another record, and has just these when it is opened again.

@@ -1,6 +1,6 @@
-//! Any bytes as what a group means to a member: who is there, the ballots, the certification. A state comes from a
-//! file, or from a member that gives it to a new one. It is read or refused, never a panic, and what is read is encoded
-//! to the very same bytes; those of the version before to bytes that are.
+//! Any bytes as a member's replica of the group state: membership, ballots, certification. A state comes from a file,
+//! or from a donor that sends it to a new member. It is decoded or refused, never a panic, and a decoded state is
+//! encoded to the very same bytes. A state of the previous version is encoded to bytes of the current one.
 //!
 //! Checked besides: a member that was given the state continues as the one that gave it, whatever is ordered next.
 //!

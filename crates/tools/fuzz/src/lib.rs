@@ -1,14 +1,14 @@
 //! Bodies of the fuzz targets: each takes any bytes, feeds them to decoders of the product, and panics on a finding.
 //!
 //! A body is called by a libFuzzer program of the same name (`fuzz/`, `make fuzz`), and by an ordinary test over the
-//! corpus in `fuzz/corpus/NAME.corpus` and over seeded mutations of it. A finding is a panic, an assertion that
-//! fails, memory that grows without bound, or a run that does not end. What each target covers is listed in
-//! `docs/dev/fuzzing.md`.
+//! corpus in `fuzz/corpus/NAME.corpus` and over seeded mutations of it. A finding is a panic, an assertion that fails,
+//! memory that grows without bound, or a run that does not end. `docs/dev/fuzzing.md` lists the coverage of each
+//! target.
 //!
 //! Invariant: a body depends on its input only. It keeps nothing from one call to the next but what it made once, in
 //! the same way for all.
 
-// A body that fails is a finding; it has nobody to return an error to.
+// A body that fails is a finding; it has no caller to return an error to.
 #![allow(clippy::unwrap_used)]
 
 pub mod canary;

@@ -1,5 +1,5 @@
-//! The segments of a log with arbitrary changes: opened, or refused with an error; what is opened can be read from
-//! its start to its end, or is said to be damaged there, takes a record, and opens again with the same bytes.
+//! The segments of a log with arbitrary changes: opened, or refused with an error. An open log can be read from its
+//! start to its end, or to a reported defect; it accepts a record, and opens again with the same bytes.
 //!
 //! Input: a byte of flags (1: do not mend checksums), then patches:
 //! which segment (1 byte), an offset in 8-byte steps (2 bytes), a length (1 byte), and that many bytes.

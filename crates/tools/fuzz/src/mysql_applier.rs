@@ -80,14 +80,14 @@ pub fn run(input: &[u8]) {
     let change = Change { start_lsn: Lsn(u64::MAX / 512 * 496 - 9), end_lsn: Lsn(u64::MAX / 512 * 496), run };
     let chained = apply_changes(&mut other, id, flags, true, [change], &mut scratch);
     match result {
-        // What comes before an INIT_FILE_PAGE2 does not count in a chain, so that it need not fit.
+        // A chain ignores records before an INIT_FILE_PAGE2, so they need not fit.
         Err(_) => {}
         Ok(RunOutcome { needs_image: Some(kind), .. }) => {
             if flags.is_row_format_compressed() {
                 assert_eq!(page, before, "a page that is not applied to stays");
             }
-            // A chain decodes what comes after it, too, begins with the last INIT_FILE_PAGE2, and skips what a page of
-            // a high LSN has.
+            // A chain also decodes the records that follow, begins with the last INIT_FILE_PAGE2, and skips changes
+            // that a page with a high LSN already contains.
             let is_applied = matches!(chained, Ok(Applied::UpToDate(outcome)) if outcome.applied == 1);
             assert!(!is_applied || has_init(run), "{kind} is not applied");
         }

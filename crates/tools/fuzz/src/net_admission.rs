@@ -1,5 +1,5 @@
-//! Any bytes as what a client and its server say to each other: no panic, the same however they are cut, and what is lost
-//! stays lost and never waits.
+//! Any bytes as the traffic between a client and its server. There is no panic, and the result does not depend on how
+//! the bytes are cut. A lost stream stays lost and never waits.
 //!
 //! Input: pieces, each a byte with its direction in the highest bit and its length in the others, then its content; or,
 //! of length 0, the server asks for a header, with the highest bit for one of compressed frames.
@@ -50,7 +50,7 @@ pub fn run(data: &[u8]) {
                 }
             }
             let (tracker, other) = (whole.tracker(), pieces.tracker());
-            // What is lost has no locks that count.
+            // The locks of a lost stream do not count.
             let is_same = tracker.lost() || tracker.holds() == other.holds();
             assert!(tracker.lost() == other.lost() && is_same);
             assert!(tracker.lost() || !was_lost);

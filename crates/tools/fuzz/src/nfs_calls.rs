@@ -1,5 +1,5 @@
-//! Arbitrary records as calls of NFS clients, on a volume that is made up: each is answered within the protocol's
-//! limits, or is no call.
+//! Arbitrary records as NFS client calls on a made-up volume: each is answered within the protocol's limits, or is no
+//! call.
 //!
 //! Input: records, each with its length in two bytes, little-endian; the last one ends with the input.
 

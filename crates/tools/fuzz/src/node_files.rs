@@ -1,5 +1,6 @@
-//! The node's own small files: the checkpoint with all names, and the identity. Read or refused, never a panic; what
-//! is read and written again reads the same; and names that were read take further frames.
+//! The node's own small files: the checkpoint with all names, and the identity. They are read or refused, never a
+//! panic. A file that is written again after reading reads the same, and a names file that was read accepts further
+//! frames.
 //!
 //! Input: a byte of flags (1: the identity; 2: the whole file is given, checksums included; 4: the names file, with a
 //! checkpoint that refers to all of it), then the content.

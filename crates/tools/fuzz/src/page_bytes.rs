@@ -1,8 +1,8 @@
 //! Any bytes as a page of any format: checked, unpacked, finished, compared; never a panic.
 //!
-//! Checked besides: a page that was finished is valid, and what it is packed to is valid and unpacks to it; the
-//! format that page 0 names has a page size; what a page unpacks to is as long as a page; a page found among
-//! doublewrite copies is the one asked for; and a page differs from itself nowhere.
+//! Checked besides: a finished page is valid, its packed form is valid and unpacks to it. The format that page 0 names
+//! has a page size. An unpacked page has the page length. A page found among doublewrite copies is the requested one. A
+//! page has no difference from itself.
 //!
 //! Input: number of the format, a flag (1: cut or filled to the length of a page), then the bytes.
 

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use redoubt_storage::raw_device::{RawDevice, RawFormatOptions};
 
 const LEN: u64 = 4 << 20;
-/// What the fixed blocks and a table of few files are in.
+/// The part of the device that holds the fixed blocks and a table of few files.
 const START: usize = 1 << 20;
 const SECTOR: usize = 512;
 const CRC_AT: usize = 12;

@@ -30,7 +30,7 @@ fn make_page(id: PageId, flags: SpaceFlags, subtype: u8) -> Vec<u8> {
     page
 }
 
-/// The page, if one is given, and what follows it.
+/// The page, if one is given, and the rest of the input.
 fn rest_of_page(kind: u8, flags: SpaceFlags, bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     if kind & 0x80 == 0 {
         return Some((None, bytes));
@@ -63,7 +63,7 @@ pub fn run(input: &[u8]) {
     assert_eq!(page.len(), size);
     let change = Change { start_lsn: Lsn(u64::MAX - 9), end_lsn: Lsn(u64::MAX), run };
     let chained = apply_changes(&mut other, id, flags, true, [change]);
-    // What may come after FREE_PAGE is for the chain to say.
+    // The chain decides which records may follow FREE_PAGE.
     let is_refused_by_the_chain = matches!(chained, Err(ApplyError::ChangeOfFreePage { .. }));
     if result.is_ok() && !is_refused_by_the_chain {
         let outcome = chained.expect("what applies as a run applies as a chain");

@@ -3,8 +3,8 @@
 //! mini-transactions.
 //!
 //! Input: capacity of the file (1 byte), block size and size of the pieces of a composed file (1 byte), how many
-//! mini-transactions each write brings (1 byte), then records, in mini-transactions separated by 0xff. What is no
-//! mini-transaction is left out.
+//! mini-transactions each write brings (1 byte), then records, in mini-transactions separated by 0xff. Input that is
+//! not a mini-transaction is left out.
 
 use std::convert::Infallible;
 
@@ -43,8 +43,8 @@ fn stream(data: &[u8], limit: usize) -> Vec<u8> {
     stream
 }
 
-/// Writes the stream as a server does: from the start of the block that holds the end of what was written, to the end
-/// of the block with the new end, zeros after it, in two writes where the file ends.
+/// Writes the stream as a server does: from the start of the block that holds the previous end, to the end of the block
+/// with the new end, padded with zeros. A write that crosses the end of the file is split in two.
 fn observe(stream: &[u8], ends: &[u64], geometry: LogGeometry, block: u64, per_write: usize) -> Vec<Seen> {
     let mut observer = LogObserver::new(geometry, FIRST_LSN);
     let mut found = Vec::new();

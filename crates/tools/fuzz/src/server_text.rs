@@ -1,9 +1,9 @@
-//! What a server and its environment hand to the library: variables, paths, and the counter file of a server without a
-//! node. Read or refused, never a panic.
+//! Text that a server and its environment pass to the library: variables, paths, and the counter file of a server
+//! without a node. Read or refused, never a panic.
 //!
-//! Checked besides: a path made normal has no part that leads elsewhere, and stays the same when it is made normal
-//! again; no path inside the data directory is classified by what lies outside of it; and a path that the node takes
-//! is one that the library sends.
+//! Checked besides: a normalised path has no part that leads elsewhere, and normalising it again does not change it. No
+//! path inside the data directory is classified by its parts outside of it. A path that the node accepts is one that
+//! the library sends.
 //!
 //! Input: the kind, then the variables, each ended by a zero byte; or a base and a path; or a counter file.
 

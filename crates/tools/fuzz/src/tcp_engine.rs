@@ -1,7 +1,7 @@
-//! Any packets and calls, at any times: an engine's tables agree with each other, its memory is bounded, and what it
-//! writes can be read. Whoever says the right numbers gets further: a packet's may be taken from what the engine said.
+//! Any packets and calls, at any times: an engine's tables agree with each other, its memory is bounded, and its output
+//! can be parsed. Packets with valid numbers reach more states, so a packet may use numbers that the engine has sent.
 //!
-//! Input: settings (1 byte), then steps: a byte that says what, and what belongs to it.
+//! Input: settings (1 byte), then steps: a byte that selects the step, and its arguments.
 
 use std::net::SocketAddr;
 
@@ -35,10 +35,10 @@ impl<'d> Input<'d> {
     }
 }
 
-/// What a peer has seen of the engine.
+/// A peer's view of its connection with the engine.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// What it says next, and what it was told.
+    /// Sequence numbers: the peer's next byte, and in `told` the next byte that it expects from the engine.
     next: u32,
     told: u32,
     stamp: u32,
@@ -162,7 +162,7 @@ pub fn run(data: &[u8]) {
     let _ = play(data);
 }
 
-/// What an engine has done at the end of an input; for tests that an input gets somewhere.
+/// The counters of an engine at the end of an input; for tests of how far an input gets.
 #[must_use]
 pub fn play(data: &[u8]) -> Option<redoubt_tcp::Counters> {
     let mut input = Input { rest: data };
@@ -199,10 +199,10 @@ pub fn play(data: &[u8]) -> Option<redoubt_tcp::Counters> {
         world.engine.require_sound();
         let memory = world.engine.memory();
         assert!(memory.connections <= 3 && memory.half_open <= 2 && memory.time_wait <= 2);
-        // Places of connections, chunks, and what hangs on a connection: its segments and gaps.
+        // Connection slots, chunks, and the segments and gaps of each connection.
         assert!(memory.connections_len_bytes < MEMORY + 3 * 30_000, "{memory:?}");
     }
-    // All of it ends by itself, once nobody holds it.
+    // All connections end by themselves, once no caller holds them.
     for id in std::mem::take(&mut world.open) {
         world.engine.reset(world.now, id).ok();
     }

@@ -1,5 +1,5 @@
-//! Any bytes as an IP packet with a TCP segment: read or refused, never a panic. What is read lies within the packet, and
-//! written again it reads the same; with the right checksums if they were to be looked at.
+//! Any bytes as an IP packet with a TCP segment: read or refused, never a panic. A parsed segment lies within the
+//! packet and reads the same after it is written again. Its checksums are right if the parser was to verify them.
 //!
 //! Input: the packet; checksums are made right first, unless the first byte is odd.
 

@@ -1,9 +1,9 @@
-//! Arbitrary bytes as the file of what a killed server left for its node: what is read are whole frames that follow
-//! each other, none of them longer or later than the file says, or the file is refused.
+//! Arbitrary bytes as the file of unsent frames that a killed server left for its node. The file is refused, or read as
+//! whole consecutive frames, none of them longer or later than the file's head states.
 //!
-//! Input: with an odd first byte the whole file. Otherwise seven words of its head (generation, session, start,
-//! whether it keeps something, end, oldest, durable), a byte that says how long the area is, and frames, each with its
-//! kind and length in a byte: the checksums are right then, and the frames lie where the head says.
+//! Input: with an odd first byte the whole file. Otherwise seven words of its head (generation, session, start, whether
+//! it keeps something, end, oldest, durable), a byte with the length of the area, and frames. Each frame has its kind
+//! and length in a byte. The checksums are right then, and the frames lie where the head points.
 
 use redoubt_resend_queue::layout::{HEAD_LEN_BYTES, HOLDS_WORD, head, session_crc};
 use redoubt_resend_queue::{Kept, read};

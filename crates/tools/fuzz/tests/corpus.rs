@@ -1,5 +1,5 @@
-//! Every target over every input of its corpus, and over seeded mutations of them. What libFuzzer runs for hours, an
-//! ordinary test runs for seconds, with any toolchain.
+//! Every target over every input of its corpus, and over seeded mutations of them. The work that libFuzzer does for
+//! hours, an ordinary test does for seconds, with any toolchain.
 //!
 //! `REDOUBT_FUZZ_MUTATIONS` says how many mutations each target gets (default 2000), `REDOUBT_FUZZ_SEED` where they
 //! begin. A failure names the target, the input it began with and the seed of the mutation, and leaves the input in a
@@ -18,7 +18,7 @@ use redoubt_test_support::setting;
 
 /// Time per target for mutations; slow targets get fewer.
 const TIME: Duration = Duration::from_secs(4);
-/// What all corpora together may have in the tree.
+/// Maximum size of all corpora together in the tree.
 const MAX_CORPUS_BYTES: u64 = 2 << 20;
 
 fn root() -> PathBuf {

@@ -1,4 +1,4 @@
-//! What must be the same before and after a restart, and what must be sound at any time.
+//! Properties that must be the same before and after a restart, and properties that must hold at any time.
 //!
 //! A [`Snapshot`] holds, per table, `CHECKSUM TABLE ... EXTENDED` and the definition, and the answers of further
 //! queries (probes). CHECKSUM TABLE does not compute virtual columns (two runs over the same rows can differ), so a
@@ -201,8 +201,8 @@ fn definition(conn: &mut Conn, table: &Table) -> Result<String> {
     Ok(text.split(' ').filter(|word| !word.starts_with("AUTO_INCREMENT=")).collect::<Vec<_>>().join(" "))
 }
 
-/// Waits until purge has removed all that nobody can see: a check beside it may miss the row of an index record,
-/// also on the stock server. Never ends while a prepared XA transaction is there.
+/// Waits until purge has removed all versions that no transaction can see. A check during purge may miss the row of an
+/// index record, also on the stock server. The wait never ends while a prepared XA transaction exists.
 ///
 /// # Errors
 /// [`Error::Sql`].
@@ -266,11 +266,11 @@ fn damaged(conn: &mut Conn, tables: &[Table]) -> Result<Vec<(Table, String)>> {
     Ok(damaged)
 }
 
-/// Checks one table; the answer is what the server said when it is not sound.
+/// Checks one table; returns the server's answer if the table is not sound.
 ///
-/// A check beside purge reports delete-marked records, of the table and its indexes, of a transaction that purge
-/// takes in several batches (`innodb_purge_batch_size` undo pages each): the server takes the whole of it for purged
-/// after the first one. The stock server on a local disk does the same, nearly every time when the batches are small.
+/// A check during purge reports delete-marked records, of the table and its indexes, of a transaction that purge takes
+/// in several batches (`innodb_purge_batch_size` undo pages each): after the first one the server treats the whole
+/// transaction as purged. The stock server on a local disk does the same, nearly every time when the batches are small.
 /// So a table with nothing but such warnings is checked once more after purge.
 fn check_table(conn: &mut Conn, table: &Table) -> Result<Option<Vec<Vec<String>>>> {
     let statement = format!("CHECK TABLE {} EXTENDED", table.quoted());

@@ -1,4 +1,4 @@
-//! Why a server, a load or what runs them could not go on, and which promise of a server was broken.
+//! Why a server, a load or its runner could not continue, and which promise of a server was broken.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 /// Result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a server, a load or what runs them could not go on, and which promise of a server was broken.
+/// Why a server, a load or its runner could not continue, and which promise of a server was broken.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or process call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done, with the path.
+        /// The failed operation, with the path.
         what: String,
         /// The operating system's answer.
         source: std::io::Error,
@@ -48,7 +48,7 @@ pub enum Error {
     /// Something did not happen in time.
     #[error("{what} did not happen within {after:?}; {detail}")]
     Deadline {
-        /// What was waited for.
+        /// The awaited condition.
         what: String,
         /// How long.
         after: Duration,
@@ -72,7 +72,7 @@ pub enum Error {
     /// Output of a program, or a file, that is not understood.
     #[error("cannot parse {what}: {detail}")]
     Parse {
-        /// What was read.
+        /// The text that was read.
         what: String,
         /// The defect.
         detail: String,
@@ -117,7 +117,7 @@ impl Error {
         matches!(self, Self::Sql { source, .. } if is_connection_loss(source))
     }
 
-    /// True for a deadlock or a lock wait time-out: the transaction may be tried again.
+    /// True for a deadlock or a lock wait timeout: the transaction may be tried again.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Sql { source, .. } if is_retryable(source))
     }
@@ -159,7 +159,7 @@ pub fn is_outside_group(error: &mysql::Error) -> bool {
     matches!(error, mysql::Error::MySqlError(server) if server.code == 1047)
 }
 
-/// True for a deadlock (1213) or a lock wait time-out (1205): the transaction may be tried again.
+/// True for a deadlock (1213) or a lock wait timeout (1205): the transaction may be tried again.
 pub fn is_retryable(error: &mysql::Error) -> bool {
     matches!(error, mysql::Error::MySqlError(server) if matches!(server.code, 1205 | 1213))
 }

@@ -48,7 +48,7 @@ pub struct ClientId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(pub u64);
 
-/// What the client knows of a transaction whose COMMIT it sent.
+/// The outcome of a transaction, as seen by the client that sent its COMMIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The answer was lost: all or nothing.
@@ -57,7 +57,7 @@ pub enum Fate {
     Acknowledged,
 }
 
-/// Transactions and what is known of them.
+/// Transactions with their outcomes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entries {
     /// Seed of all contents.
@@ -153,8 +153,8 @@ pub struct Options {
     /// A statement may fail with any error, as on a failing disk: its transaction counts as absent, or as unknown when
     /// it was the COMMIT that failed.
     pub tolerates_errors: bool,
-    /// What the server acknowledges is durable by something else than its own log: that of a group. Otherwise the server
-    /// has to sync its commits.
+    /// The acknowledged commits are durable by other means than the server's own log: the log of a group. Otherwise the
+    /// server has to sync its commits.
     pub is_durable_elsewhere: bool,
     /// Stop by itself after this many acknowledged commits of this run.
     pub stop_after: Option<u64>,
@@ -174,7 +174,7 @@ impl Default for Options {
     }
 }
 
-/// What the clients share.
+/// State shared by the clients.
 #[derive(Debug)]
 struct Shared {
     seed: u64,

@@ -1,4 +1,4 @@
-//! What the benchmark (`redoubt-bench`), drills (`redoubt-drill`) and the tests (`redoubt-testkit`) need: real servers.
+//! Real servers for the benchmark (`redoubt-bench`), drills (`redoubt-drill`) and the tests (`redoubt-testkit`).
 //!
 //! Nothing here imitates the database. A [`server::Server`] is a stock `mariadbd` or `mysqld` in a directory of its
 //! own, started either directly or through `redoubt run` ([`launcher::Launcher`]).

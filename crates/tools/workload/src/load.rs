@@ -1,9 +1,9 @@
 //! Clients in a closed loop: a warm-up, then a window that counts, without a pause between them.
 //!
-//! Each client is a thread with a worker that does one transaction after the other. The window opens when the
-//! warm-up's transactions are done and closes after its time or number of transactions; what is measured beside
-//! (bytes, CPU time, counters) is read at these two moments while the clients continue, so that no client idles at
-//! an edge. A transaction counts if it *ended* in the window. Its latency includes what had to be tried again.
+//! Each client is a thread with a worker that does one transaction after the other. The window opens when the warm-up's
+//! transactions are done and closes after its time or number of transactions. Further values (bytes, CPU time,
+//! counters) are read at both edges while the clients continue, so that no client idles at an edge. A transaction
+//! counts if it *ended* in the window. Its latency includes its retries.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +37,7 @@ pub trait Worker: Send {
     /// Does it, again and again if it must be, and says which kind it was.
     ///
     /// # Errors
-    /// What cannot be tried again.
+    /// An error that a retry cannot fix.
     fn run(&mut self) -> Result<u8>;
 
     /// How long the client waits after it.
@@ -57,7 +57,7 @@ pub struct Sample {
     pub kind: u8,
 }
 
-/// What a load did in its window.
+/// Results of a load in its window.
 #[derive(Debug)]
 pub struct Window<P> {
     /// Transactions that ended in the window, by time; their times count from its begin.
@@ -66,7 +66,7 @@ pub struct Window<P> {
     pub elapsed: Duration,
     /// Length of the warm-up.
     pub warm_up: Duration,
-    /// What the probe said at both ends.
+    /// Values of the probe at both ends.
     pub probes: [P; 2],
 }
 

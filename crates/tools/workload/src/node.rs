@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::process::Process;
 
-/// What the node prints in front of its address when it is ready.
+/// Prefix of the line in which the node prints its address when it is ready.
 const READY_PREFIX: &str = "listening on ";
 
 /// Waits until the node, a process with a log, says that it listens, and returns the address. Its volumes are perhaps

@@ -44,7 +44,7 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log: None, log_start_bytes: 0 })
     }
 
-    /// [`Process::spawn`] with nothing to read; what it writes is appended to the file `log`.
+    /// [`Process::spawn`] with an empty standard input; the output is appended to the file `log`.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be started.

@@ -1,4 +1,4 @@
-//! Which server: the MariaDB of the system, or one that was fetched into a folder of its own.
+//! The server product: the MariaDB of the system, or a server that was fetched into a folder of its own.
 //!
 //! Here is everything in which they differ for those who run them: program, installation, options.
 
@@ -19,7 +19,7 @@ pub enum Product {
     Fetched {
         /// Which.
         server: FetchedServer,
-        /// What `scripts/fetch-server` made.
+        /// The folder that `scripts/fetch-server` made.
         folder: PathBuf,
         /// Command that starts it with its dynamic loader; empty: the program in `bin`, which does that.
         loader: Vec<PathBuf>,
@@ -206,7 +206,7 @@ impl Product {
         }
     }
 
-    /// Where a server finds its own files, if it has to be told.
+    /// Options with the paths of a server's own files, if it needs them.
     fn places(&self) -> Vec<String> {
         match self {
             Self::Fetched { server, folder, loader } if !loader.is_empty() => {

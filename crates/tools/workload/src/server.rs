@@ -20,7 +20,7 @@ use crate::process::{Process, find_program, poll_until, run_to_end, tail};
 use crate::product::Product;
 use crate::sql::{connect, execute, query_text, try_connect};
 
-/// What a server is started with. Sizes are small, so that a test touches the disk early.
+/// Configuration of a server. Sizes are small, so that a test touches the disk early.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Which server.
@@ -166,7 +166,7 @@ impl Server {
         Self::with_datadir(config, directory, &datadir)
     }
 
-    /// [`Server::in_directory`] with a data directory of whoever calls.
+    /// [`Server::in_directory`] with the caller's data directory.
     ///
     /// # Errors
     /// [`Error::Io`] when the directory cannot be made, [`Error::State`] when its path is too long for a socket.
@@ -211,12 +211,12 @@ impl Server {
         &self.directory
     }
 
-    /// What the server is started with; changes count from the next start.
+    /// The server's configuration; changes take effect at the next start.
     pub fn config_mut(&mut self) -> &mut ServerConfig {
         &mut self.config
     }
 
-    /// What the server is started with.
+    /// The server's configuration.
     pub fn config(&self) -> &ServerConfig {
         &self.config
     }

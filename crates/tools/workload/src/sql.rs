@@ -11,7 +11,7 @@ use mysql::{OptsBuilder, Params};
 use crate::error::{Error, Result};
 use crate::process::poll_until;
 
-/// What a client waits for an answer: a transaction on a slow link takes long.
+/// How long a client waits for an answer: a transaction on a slow link takes long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A new connection as root to the server behind `socket`.

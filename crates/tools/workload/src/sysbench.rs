@@ -28,7 +28,7 @@ pub struct Sysbench {
     pub seed: u32,
 }
 
-/// What sysbench reports of a run.
+/// Results that sysbench reports of a run.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Report {
     /// Transactions done.

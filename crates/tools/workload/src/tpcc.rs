@@ -1,12 +1,12 @@
 //! TPC-C: nine tables, five transactions, the specification's mix and random values (version 5.11).
 //!
-//! What is as specified: schema and row contents, cardinalities, NURand, the deck of transactions, one in a hundred
-//! New-Orders rolled back, one in a hundred order lines and 15 in a hundred Payments remote, 60 in a hundred
-//! customers by last name, the consistency conditions.
+//! As specified: schema and row contents, cardinalities, NURand, the deck of transactions, and the consistency
+//! conditions. One in a hundred New-Orders is rolled back; one in a hundred order lines and 15 in a hundred Payments
+//! are remote; 60 in a hundred customers are found by last name.
 //!
-//! What is not, unless asked for (`--think`): keying and think times. Without them a client stands for many
-//! terminals, so it takes another warehouse for each transaction; with them it is one terminal, ten to a warehouse.
-//! Delivery runs in the client's transaction, not deferred. Nothing is audited: figures are not tpmC.
+//! Different, unless requested (`--think`): keying and think times. Without them a client stands for many terminals, so
+//! it takes another warehouse for each transaction; with them it is one terminal, ten to a warehouse. Delivery runs in
+//! the client's transaction, not deferred. No result is audited: figures are not tpmC.
 
 pub mod check;
 mod client;
@@ -69,7 +69,7 @@ impl Scale {
     }
 }
 
-/// What all clients together have had acknowledged since they were made.
+/// Transactions of all clients together that were acknowledged since the clients were made.
 #[derive(Debug, Default)]
 pub struct Tally {
     new_orders: AtomicU64,
@@ -98,7 +98,7 @@ impl Tally {
     }
 }
 
-/// What clients share.
+/// State shared by clients.
 #[derive(Debug, Clone)]
 struct Shared {
     scale: Scale,
@@ -107,7 +107,7 @@ struct Shared {
     tally: Arc<Tally>,
 }
 
-/// Clients' work on loaded tables, and what must hold after it.
+/// The clients' work on loaded tables, and the conditions that must hold after it.
 #[derive(Debug)]
 pub struct Tpcc {
     shared: Shared,
@@ -127,7 +127,7 @@ impl Tpcc {
         Ok(Self { shared, seed, before, runs: AtomicU32::new(0) })
     }
 
-    /// What was acknowledged since [`Tpcc::begin`].
+    /// The transactions acknowledged since [`Tpcc::begin`].
     pub fn tally(&self) -> &Tally {
         &self.shared.tally
     }
@@ -154,7 +154,7 @@ impl Tpcc {
         Ok(window)
     }
 
-    /// What was acknowledged is there, and nothing else; cheap at any size.
+    /// Checks that exactly the acknowledged transactions are present; cheap at any size.
     ///
     /// # Errors
     /// [`Error::Violation`], [`Error::Sql`].

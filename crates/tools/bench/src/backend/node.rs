@@ -29,7 +29,7 @@ pub(super) struct Node {
     side: Side,
     /// Credentials of the administrator, if connections need some.
     administrator: Option<PathBuf>,
-    /// What of it is in memory; removed when dropped.
+    /// The part of its files that is in memory; removed when dropped.
     memory: Option<tempfile::TempDir>,
 }
 
@@ -44,7 +44,7 @@ impl Node {
         command.arg("node").arg("--data").arg(data).args(["--listen", &format!("{address}:0")]);
         let is_open = options.iter().all(|option| option != "--tls");
         if address != "127.0.0.1" && is_open {
-            // Nobody but the other namespace reaches it.
+            // Only the other namespace can reach it.
             command.arg("--allow-plain-text");
         }
         command.args(options);
@@ -142,8 +142,8 @@ pub(super) fn start(
     })
 }
 
-/// Makes the node's directory, a copy of one that is kept. What its options say of the layout on disk holds from the
-/// import on; what they put into memory is no part of a copy, so it is imported again.
+/// Makes the node's directory from a retained copy. The copy already has the on-disk layout that the options request.
+/// Memory directories are not part of a copy, so with such options the data is imported again.
 fn put_data(
     environment: &Environment<'_>,
     options: &mut [String],

@@ -11,7 +11,7 @@ use crate::args::Options;
 use crate::processors::Processors;
 use crate::server::version;
 
-/// What the runs ran on.
+/// The machine of the runs.
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
     /// Name and value.

@@ -15,7 +15,7 @@ use super::table::short;
 /// A line of a plot.
 #[derive(Debug, Clone, Default)]
 pub struct Line {
-    /// What it is of.
+    /// Its label in the legend.
     pub label: String,
     /// Which colour and symbol it has, so that a thing has the same in all plots.
     pub style: usize,
@@ -36,7 +36,7 @@ pub struct Point {
     pub high: f64,
 }
 
-/// What a plot shows.
+/// Contents of a plot.
 #[derive(Debug, Clone, Default)]
 pub struct Plot {
     /// Its title.
@@ -51,7 +51,7 @@ pub struct Plot {
     pub logarithmic: bool,
     /// Lines.
     pub lines: Vec<Line>,
-    /// What happened where on the horizontal axis.
+    /// Events: position on the horizontal axis and label.
     pub marks: Vec<(f64, String)>,
     /// Twice as wide as others.
     pub is_wide: bool,

@@ -20,7 +20,7 @@ const INSERT_DETAIL: &str =
 const UPDATE_COUNTER: &str =
     "UPDATE counter SET transactions = transactions + 1, last_sequence = ? WHERE client = ?";
 
-/// What one transaction writes; all of it follows from seed, client and sequence.
+/// The rows of one transaction; all of them follow from seed, client and sequence.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) payload: Vec<u8>,
@@ -79,7 +79,7 @@ pub(super) fn create_tables(socket: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs transactions until the run stops; a failure is told to the others.
+/// Runs transactions until the run stops; a failure stops the other clients, too.
 pub(super) fn run(shared: &Shared, client: ClientId) -> Result<()> {
     let result = run_client(shared, client);
     if result.is_err() {
@@ -122,7 +122,7 @@ fn run_client(shared: &Shared, client: ClientId) -> Result<()> {
         sequence = next;
         match open.query_drop("COMMIT") {
             Ok(()) => shared.record(client, next, Fate::Acknowledged)?,
-            // Whatever the server says instead of yes, the outcome counts as unknown.
+            // After any answer but OK, the outcome counts as unknown.
             Err(error) if is_connection_loss(&error) || is_retryable(&error) => conn = lost(shared),
             Err(_) if shared.options.tolerates_errors => conn = refused(shared),
             Err(error) => return Err(Error::sql("COMMIT")(error)),

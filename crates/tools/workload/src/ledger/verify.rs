@@ -1,4 +1,4 @@
-//! Holds the tables against the ledger.
+//! Compares the tables with the ledger.
 //!
 //! Every row of the three tables must be explained by the ledger, and every acknowledged transaction by
 //! rows; the counters must agree with the number of transactions found. All tables are then checked with
@@ -17,7 +17,7 @@ use crate::check::check_database;
 /// Faults named in a message; more are counted.
 const MAX_FAULTS_NAMED: usize = 20;
 
-/// What verification found.
+/// Result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Report {
     /// Commits the server acknowledged.
@@ -28,7 +28,7 @@ pub struct Report {
     pub unknown_present: u64,
     /// Commits without an answer that are absent.
     pub unknown_absent: u64,
-    /// What is wrong, in words; empty when all is well.
+    /// The defects, in words; empty if there is none.
     pub faults: Vec<String>,
     /// Number of faults, also those not named.
     pub faults_total: u64,

@@ -141,7 +141,7 @@ pub fn conditions(conn: &mut Conn, last: u32) -> Result<u32> {
     Ok(passed)
 }
 
-/// What the small tables say was done since the database was made.
+/// Work since the database was made, according to the small tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
     orders: u64,

@@ -1,7 +1,7 @@
 //! A client: which transaction it does next, and all of them but New-Order.
 //!
-//! Invariants: a transaction is tallied only after the server has acknowledged its COMMIT; what is tried again after
-//! a deadlock is the same transaction with the same input, as a terminal would.
+//! Invariants: a transaction is tallied only after the server has acknowledged its COMMIT. A retry after a deadlock is
+//! the same transaction with the same input, as a terminal would send it.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;

@@ -97,7 +97,7 @@ impl Line {
     }
 }
 
-/// What is in stock after an order: 91 come in when fewer than ten would be left.
+/// The stock after an order: 91 are added when fewer than ten would be left.
 fn restock(stock: i32, quantity: u32) -> i32 {
     let left = stock - quantity.cast_signed();
     if left >= 10 { left } else { left + 91 }
