@@ -1,15 +1,15 @@
 //! Messages, records and snapshots as bytes.
 //!
-//! Which version of this layout bytes are of is not in them: the hello of a connection says it for all its messages,
-//! the header of a store for all its records. Nor is where they end: a frame of the connection, a record of the store
-//! has a length.
+//! The bytes contain neither the version of this layout nor their length. The hello of a connection gives the version
+//! of all its messages, the header of a store that of all its records. A frame of the connection or a record of the
+//! store gives the length.
 //!
 //! Invariants:
-//! * Each value has one encoding. What a decoder takes is encoded to the same bytes again; all other bytes are refused.
-//! * A decoder may be given any bytes. It says what is wrong and where, and does not panic.
-//! * A list is given memory only after its number of items was found to fit into the bytes that are left. So a decoder
-//!   takes less than 25 times as many bytes as it is given: 22 for many short epochs, 13 for proposals without a body.
-//! * The body of a proposal is copied once, from the bytes to where it stays.
+//! * Each value has one encoding. A decoder accepts only bytes that the encoder produces from the decoded value.
+//! * A decoder accepts any input. It returns the error and its offset, and does not panic.
+//! * A list gets memory only after its number of items was found to fit into the remaining bytes. So a decoder
+//!   allocates less than 25 times its input: 22 times for many short epochs, 13 times for proposals without a body.
+//! * The body of a proposal is copied once, from the bytes to its final location.
 //!
 //! # Layout
 //!
@@ -17,12 +17,12 @@
 //! |---|---|
 //! | number | LEB128, below 2^64: 7 bits a byte, the lowest first, bit 7 set in all but the last; as short as can be |
 //! | flag | one byte, 0 or 1 |
-//! | tag | one byte. 0 is none, and none is both of a message and of a record |
+//! | tag | one byte, not 0; no tag belongs to both a message and a record |
 //! | bytes | number: how many; they |
 //! | list of … | number: how many; they |
 //! | optional … | flag; if 1, it |
 //!
-//! Everything else is made of these, with nothing between. What is not mentioned is a number.
+//! Everything else consists of these, with nothing between. A field without a kind is a number.
 //!
 //! | part | made of |
 //! |---|---|
@@ -68,7 +68,7 @@
 //! | part | what |
 //! |---|---|
 //! | `bytes` | numbers, flags, lists: reading with an offset for errors |
-//! | `parts` | what messages and records have in common |
+//! | `parts` | common parts of messages and records |
 //! | `variants` | messages and records by their tags |
 
 mod bytes;
@@ -81,43 +81,43 @@ use crate::message::Message;
 use crate::record::{Record, Snapshot};
 use bytes::{Coded, Reader};
 
-/// What is wrong with bytes. Offsets count from their beginning.
+/// Decoding error. Offsets count from the beginning of the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CodecError {
-    /// They end too early.
+    /// The bytes end too early.
     #[error("truncated at byte {offset}, within {what}")]
     Truncated {
-        /// In what they end.
+        /// Field in which the bytes end.
         what: &'static str,
-        /// How many there are.
+        /// Number of bytes.
         offset: usize,
     },
-    /// More follows than was to be read.
+    /// Bytes follow the end of the value.
     #[error("{count} extra bytes after byte {offset}")]
     Trailing {
-        /// Of the first that is too many.
+        /// Offset of the first extra byte.
         offset: usize,
-        /// How many there are.
+        /// Number of extra bytes.
         count: usize,
     },
-    /// There is no such variant in this version.
+    /// This version has no such variant.
     #[error("byte {offset} is {tag}, not a {what}; the encoding is damaged or of a later version")]
     UnknownTag {
-        /// Of what.
+        /// Kind of variant.
         what: &'static str,
-        /// The tag.
+        /// The unknown tag.
         tag: u8,
-        /// Where it is.
+        /// Offset of the tag.
         offset: usize,
     },
     /// A flag is neither 0 nor 1.
     #[error("flag {what} at byte {offset} is {value}, expected 0 or 1; the encoding is damaged")]
     NoFlag {
-        /// Which flag.
+        /// Name of the flag.
         what: &'static str,
-        /// The byte.
+        /// The byte's value.
         value: u8,
-        /// Where it is.
+        /// Offset of the flag.
         offset: usize,
     },
     /// A number is too large, or takes more bytes than it needs.
@@ -125,9 +125,9 @@ pub enum CodecError {
         "the number at byte {offset}, {what}, is too large or not in its shortest form; the encoding is damaged"
     )]
     BadNumber {
-        /// Which number.
+        /// Name of the number.
         what: &'static str,
-        /// Of its first byte.
+        /// Offset of its first byte.
         offset: usize,
     },
     /// A list has more items than there are bytes for.
@@ -136,24 +136,24 @@ pub enum CodecError {
          truncated"
     )]
     TooMany {
-        /// Which list.
+        /// Name of the list.
         what: &'static str,
         /// Its number of items.
         count: u64,
-        /// How many bytes follow that number.
+        /// Number of bytes after the number of items.
         left: usize,
-        /// Of that number.
+        /// Offset of the number of items.
         offset: usize,
     },
-    /// Members do not ascend, or one comes twice.
+    /// Members do not ascend, or a member occurs twice.
     #[error("{what} at byte {offset} does not ascend; the encoding is damaged")]
     NotAscending {
-        /// Which list.
+        /// Name of the list.
         what: &'static str,
-        /// Of the list.
+        /// Offset of the list.
         offset: usize,
     },
-    /// [`Message::is_sane`] says no.
+    /// [`Message::is_sane`] returned false.
     #[error("the message has numbers that no member uses; its sender is defective, or not of this product")]
     NotSane,
 }
@@ -163,10 +163,10 @@ pub fn encode_message(message: &Message, out: &mut Vec<u8>) {
     message.put(out);
 }
 
-/// The message that all of `bytes` are.
+/// Decodes a message from all of `bytes`.
 ///
 /// # Errors
-/// If they are none, or one that is not [sane](Message::is_sane).
+/// If the bytes are not a message, or the message is not [sane](Message::is_sane).
 pub fn decode_message(bytes: &[u8]) -> Result<Message, CodecError> {
     let message: Message = Reader::whole(bytes, "message")?;
     if message.is_sane() { Ok(message) } else { Err(CodecError::NotSane) }
@@ -177,10 +177,10 @@ pub fn encode_record(record: &Record, out: &mut Vec<u8>) {
     record.put(out);
 }
 
-/// The record that all of `bytes` are. Whether it fits those before it only [`Member::start`] can say.
+/// Decodes a record from all of `bytes`. Only [`Member::start`] can check that it fits the previous records.
 ///
 /// # Errors
-/// If they are none.
+/// If the bytes are not a record.
 ///
 /// [`Member::start`]: crate::Member::start
 pub fn decode_record(bytes: &[u8]) -> Result<Record, CodecError> {
@@ -192,10 +192,10 @@ pub fn encode_snapshot(snapshot: &Snapshot, out: &mut Vec<u8>) {
     snapshot.put(out);
 }
 
-/// The snapshot that all of `bytes` are.
+/// Decodes a snapshot from all of `bytes`.
 ///
 /// # Errors
-/// If they are none.
+/// If the bytes are not a snapshot.
 pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, CodecError> {
     Reader::whole(bytes, "snapshot")
 }

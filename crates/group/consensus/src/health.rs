@@ -1,40 +1,41 @@
-//! What a member sees of the others, and what follows for who should own slots.
+//! A member's view of the others, and its votes on which members own slots.
 //!
-//! An owner that says nothing holds everybody up, since nobody knows what it does with its slots. So each member votes
-//! about each other one, and who has a majority against it is to lose its slots. A vote never endangers anything: an
-//! epoch is begun by a majority, whatever the reason.
+//! A silent owner holds up all members, because they do not know the content of its slots. So each member votes about
+//! every other one. A member with a majority of votes against it loses its slots. A wrong vote is never a safety
+//! problem: a majority begins the epoch, whatever the reason.
 //!
-//! A member gets slots again only after it was well for a while, and for longer each time.
+//! A member gets slots again only after it was well for a while. That time doubles with each loss.
 
 use crate::message::{Opinion, Progress, Verdict};
 use crate::types::{EpochStart, Incarnation, MemberId, Membership, Owner, Slot, Time};
 use std::collections::BTreeMap;
 
-/// Times after which something is taken to be wrong, in microseconds.
+/// Timeouts and intervals of the protocol, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
-    /// A member with nothing to say says so after this.
+    /// Interval of messages of a member that has nothing to report.
     pub heartbeat_us: u64,
-    /// What another member does not wait for it is told with something else, or after this.
+    /// Maximum delay of news that the receiver does not wait for and that no other message carries.
     pub lazy_us: u64,
-    /// A member that is not heard for this long is silent.
+    /// A member that sends nothing for this long counts as silent.
     pub silence_us: u64,
-    /// An owner that does not say for this long what it does with slots before those of others holds them up.
+    /// Time after which an owner holds the others up, if it does not report its slots that lie before entries of
+    /// others.
     pub pace_us: u64,
-    /// What was not acknowledged is sent again.
+    /// Time without an acknowledgement after which a message is sent again.
     pub retransmit_us: u64,
-    /// A candidate gives up.
+    /// Time after which a candidate gives up.
     pub candidacy_us: u64,
-    /// Between the candidacies of two members that see the same.
+    /// Delay between the candidacies of two members that detect the same condition.
     pub rank_us: u64,
-    /// How long a member has to be well before it gets slots; twice as long each time it lost them.
+    /// Time that a member has to be well before it gets slots. It doubles with each loss of slots.
     pub join_us: u64,
-    /// The longest time that becomes.
+    /// Maximum of that doubled time.
     pub longest_join_us: u64,
-    /// Slots that a member may be behind and still own some.
+    /// Number of slots that a member may lag and still own slots.
     pub lag: u64,
-    /// How long a member that nobody who is heard can give what it lacks waits for somebody else who can. Ten times as
-    /// long while not all are heard.
+    /// Time that a member waits for entries that no reachable member can send, before it asks for a snapshot. Ten
+    /// times as long while some members are unreachable.
     pub lacking_us: u64,
 }
 
@@ -64,7 +65,7 @@ struct Seen {
     is_willing: bool,
     delivered: Slot,
     opinions: Vec<Opinion>,
-    /// First slot of the owner that is not known while later ones are, and since when.
+    /// First slot of the owner that is unknown while later slots are known, and the time since when.
     owes: Option<(Slot, Time)>,
     well_since: Option<Time>,
     losses: u32,
@@ -76,7 +77,7 @@ impl Seen {
     }
 }
 
-/// See the module.
+/// State of the other members, and the votes about them.
 #[derive(Clone, Debug)]
 pub struct Health {
     me: MemberId,
@@ -85,12 +86,12 @@ pub struct Health {
 }
 
 impl Health {
-    /// Knows nobody.
+    /// Creates the state without any other member.
     pub const fn new(me: MemberId, timing: Timing) -> Self {
         Self { me, timing, seen: BTreeMap::new() }
     }
 
-    /// A member said something.
+    /// A progress message of a member arrived.
     pub fn heard(&mut self, from: MemberId, progress: &Progress, now: Time) {
         let seen = self.seen.entry(from).or_default();
         if progress.incarnation < seen.incarnation {
@@ -115,10 +116,10 @@ impl Health {
         seen.well_since = None;
     }
 
-    /// What an owner owes: `slot` is its first that is not known although entries in later slots are.
+    /// `slot` is the first unknown slot of the owner, if later slots have entries.
     pub fn owes(&mut self, owner: Owner, slot: Option<Slot>, now: Time) {
         let seen = self.seen.entry(owner.member).or_default();
-        // A later life of the member can do nothing about it.
+        // A later incarnation of the member cannot fill that slot.
         let slot = slot.filter(|_| seen.incarnation <= owner.incarnation);
         seen.owes = slot.map(|slot| match seen.owes {
             Some((before, since)) if before == slot => (slot, since),
@@ -126,7 +127,7 @@ impl Health {
         });
     }
 
-    /// An epoch began: who is no owner any more has lost its slots.
+    /// An epoch began: a member that is no longer an owner has lost its slots.
     pub fn began(&mut self, before: &EpochStart, after: &EpochStart) {
         let is_owner = |epoch: &EpochStart, member| epoch.owners.iter().any(|owner| owner.member == member);
         for (member, seen) in &mut self.seen {
@@ -138,22 +139,22 @@ impl Health {
         }
     }
 
-    /// Members that were heard lately.
+    /// Whether a member is this one, or is reachable: its last message is not older than the silence timeout.
     pub fn is_heard(&self, member: MemberId, now: Time) -> bool {
         member == self.me || self.seen.get(&member).is_some_and(|seen| seen.is_live(&self.timing, now))
     }
 
-    /// What a member had delivered when it was heard last.
+    /// The slot before which a member had delivered everything, as of its newest message.
     pub fn delivered(&self, member: MemberId) -> Slot {
         self.seen.get(&member).map_or(Slot(0), |seen| seen.delivered)
     }
 
-    /// The newest life of a member that was heard.
+    /// The newest known incarnation of a member.
     pub fn incarnation(&self, member: MemberId) -> Incarnation {
         self.seen.get(&member).map_or(Incarnation(0), |seen| seen.incarnation)
     }
 
-    /// Looks at everybody. `me` is this member's own life, and whether it wants slots.
+    /// Votes about all members. `me` is this member's own incarnation, and whether it accepts slots.
     pub fn opinions(
         &mut self,
         epoch: &EpochStart,
@@ -191,7 +192,7 @@ impl Health {
         opinions
     }
 
-    /// Who should own slots, if a majority of the members was heard lately; `mine` is what this member thinks.
+    /// Members that should own slots, if a majority of the members is reachable. `mine` are this member's own votes.
     pub fn wanted_owners(&self, epoch: &EpochStart, mine: &[Opinion], now: Time) -> Option<Vec<Owner>> {
         let voters = &epoch.membership;
         if !voters.is_majority(|member| self.is_heard(member, now)) {
@@ -223,7 +224,7 @@ impl Health {
         Some(wanted.collect())
     }
 
-    /// How many members that are heard and not behind come before this one.
+    /// Number of reachable members that do not lag and precede this one.
     pub fn rank(&self, voters: &Membership, delivered: Slot, now: Time) -> u64 {
         let before = voters.iter().filter(|member| *member < self.me);
         before

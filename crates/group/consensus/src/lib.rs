@@ -1,11 +1,11 @@
 //! A total order of what the members of a group propose, durable at a majority of them.
 //!
-//! Mencius (Mao, Junqueira, Marzullo, OSDI 2008): the slots of the order belong to the members in turn, so that each
-//! proposes without asking another one, and who has nothing to propose skips its turns in the messages that it sends
-//! anyway. Different here: who owns slots is said by *epochs*. An epoch is a ballot of Paxos for all slots at once. A
-//! member that holds the others up loses its slots with the next epoch, which a majority begins, and hands its
-//! proposals on to an owner; there is no other way to take a slot from its owner. A member that was restarted owns
-//! nothing.
+//! The protocol is Mencius (Mao, Junqueira, Marzullo, OSDI 2008): the members own the slots of the order in rotation.
+//! So each member proposes without asking another one. A member without proposals skips its slots in messages that it
+//! sends anyway. One difference: *epochs* assign the slots to their owners. An epoch is a ballot of Paxos for all
+//! slots at once. A member that holds the others up loses its slots in the next epoch, which a majority begins, and
+//! forwards its proposals to an owner. There is no other way to take a slot from its owner. A restarted member owns no
+//! slots.
 //!
 //! No I/O, no clock, no threads, no random numbers: a member is a state machine ([`Member`]), driven by a seeded
 //! simulation in the tests and by sockets and a log device in the product.
@@ -13,13 +13,13 @@
 //! | module | what |
 //! |---|---|
 //! | [`types`] | slots, ballots, epochs |
-//! | [`message`] | what members tell each other |
-//! | [`record`] | what a member finds again after it was stopped |
+//! | [`message`] | messages between members |
+//! | [`record`] | records that a member reads again after a restart |
 //! | [`codec`] | messages, records and snapshots as bytes |
-//! | [`log`] | what it has accepted |
-//! | [`places`] | where in its store a member finds again what was chosen |
+//! | [`log`] | accepted entries |
+//! | [`places`] | position of each chosen entry in the member's store |
 //! | [`origins`] | each proposal once, and in order |
-//! | [`health`] | who should own slots |
+//! | [`health`] | votes on which members own slots |
 //! | [`member`] | the state machine |
 
 pub mod codec;

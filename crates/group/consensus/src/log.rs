@@ -1,23 +1,22 @@
-//! What a member has accepted: entries by slot, and how far it knows each owner's part of the epoch.
+//! The entries that a member has accepted, and how far it has each owner's part of the epoch.
 //!
 //! Invariants:
-//! * All slots before `delivered` hold what was chosen, for ever.
-//! * All slots before the start of the epoch hold what the epoch's candidate put there: there is nothing that could
-//!   have been chosen in an earlier epoch and is not there.
-//! * Of each owner, all of its slots before its frontier are known: an entry, or nothing because it was skipped. So an
-//!   owner's part is always a prefix of what it did, and the longest of several is all that any of them knows.
-//! * `delivered` is one after an entry. A slot that was skipped at the end is not delivered: a later epoch may begin
-//!   there.
+//! * All slots before `delivered` hold what was chosen, permanently.
+//! * All slots before the start of the epoch hold what the epoch's candidate put there. No other entry can have been
+//!   chosen there in an earlier epoch.
+//! * All slots of an owner before its frontier are known: each has an entry, or was skipped. So an owner's part is
+//!   always a prefix of its slots, and the longest of several parts contains all the others.
+//! * `delivered` is one after an entry. A skipped slot at the end is not delivered: a later epoch may begin there.
 
 use crate::message::{Entries, Turns};
 use crate::types::{Entry, EpochStart, Slot};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// See the module.
+/// The accepted entries of a member, and their epoch.
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// First slot whose entry is kept.
+    /// First slot whose entry is retained.
     base: Slot,
     entries: BTreeMap<Slot, Entry>,
     epoch: Arc<EpochStart>,
@@ -32,22 +31,22 @@ impl Log {
         Self { base: delivered, entries: BTreeMap::new(), epoch, frontiers, delivered }
     }
 
-    /// Its epoch.
+    /// The epoch of the log.
     pub const fn epoch(&self) -> &Arc<EpochStart> {
         &self.epoch
     }
 
-    /// For each owner of the epoch the first of its slots that is not known.
+    /// For each owner of the epoch, its first unknown slot.
     pub fn frontiers(&self) -> &[Slot] {
         &self.frontiers
     }
 
-    /// All before this is chosen, and was given out.
+    /// All slots before this one are chosen and were delivered.
     pub const fn delivered(&self) -> Slot {
         self.delivered
     }
 
-    /// The first slot that is kept.
+    /// The first retained slot.
     pub const fn base(&self) -> Slot {
         self.base
     }
@@ -65,8 +64,8 @@ impl Log {
         self.entries.range(from..to).map(|(slot, entry)| (*slot, entry.clone())).collect()
     }
 
-    /// What is delivered from `from` on: at most so many entries, and bytes, and at least one. Where it ends: after an
-    /// entry, like all that is delivered.
+    /// The delivered entries from `from` on: at least one, at most `count` entries and `len_bytes` bytes. The returned
+    /// slot is the end of the part. It follows an entry, like the end of all delivered slots.
     pub fn part(&self, from: Slot, count: u64, len_bytes: usize) -> (Slot, Entries) {
         let (mut entries, mut left) = (Entries::new(), len_bytes);
         for (slot, entry) in self.entries.range(from..self.delivered.max(from)) {
@@ -102,7 +101,7 @@ impl Log {
         turns
     }
 
-    /// Takes in what an owner did. Returns what was new of it; `None` if what comes before is missing here.
+    /// Accepts an owner's slots. Returns the new part of them, or `None` if earlier slots are missing here.
     pub fn accept(&mut self, owner: usize, turns: &Turns) -> Option<Turns> {
         let known = *self.frontiers.get(owner)?;
         let is_proposals = turns.entries.iter().all(|(_, entry)| matches!(entry, Entry::Proposal(_)));
@@ -121,7 +120,7 @@ impl Log {
         Some(new)
     }
 
-    /// Begins an epoch: what lies between `from` and its start is `entries`. All before `from` must be delivered.
+    /// Begins an epoch: `entries` lie between `from` and its start. All slots before `from` must be delivered.
     pub fn adopt(&mut self, start: Arc<EpochStart>, from: Slot, entries: &[(Slot, Entry)]) {
         let from = from.max(self.delivered);
         drop(self.entries.split_off(&from));
@@ -132,8 +131,8 @@ impl Log {
         self.epoch = start;
     }
 
-    /// Takes in what was chosen from `delivered` to before `to`. Does not deliver it. `settled` is the epoch at
-    /// `delivered`.
+    /// Installs the chosen entries from `delivered` to before `to`, and does not deliver them. `settled` is the epoch
+    /// at `delivered`.
     pub fn install(&mut self, to: Slot, entries: &[(Slot, Entry)], settled: &Arc<EpochStart>) {
         let from = self.delivered;
         let mut later = self.entries.split_off(&from);
@@ -156,9 +155,9 @@ impl Log {
         }
     }
 
-    /// `settled` is the epoch in which everything before `to` was chosen. An earlier one is over; and so is a later one
-    /// that would have begun before `to`: it was never chosen. Whether this log's was such a one, and `settled` is its
-    /// epoch now.
+    /// `settled` is the epoch in which everything before `to` was chosen. An earlier epoch is over. A later one that
+    /// would have begun before `to` was never chosen. Returns whether this log had such an epoch and now has
+    /// `settled`.
     fn leave_for(&mut self, settled: &Arc<EpochStart>, to: Slot) -> bool {
         let is_over = settled.ballot > self.epoch.ballot;
         let was_never = settled.ballot < self.epoch.ballot && self.epoch.slot < to;
@@ -169,7 +168,7 @@ impl Log {
         is_over || was_never
     }
 
-    /// Goes on after a snapshot. What is known of later slots stays, unless the snapshot's epoch is newer.
+    /// Continues after a snapshot. Known later slots stay, unless the snapshot's epoch is newer.
     pub fn jump(&mut self, epoch: &Arc<EpochStart>, to: Slot) {
         if to <= self.delivered {
             return;
@@ -182,7 +181,7 @@ impl Log {
         (self.base, self.delivered) = (to, to);
     }
 
-    /// All before `to` is chosen. Returns the entries that are so now.
+    /// Delivers all slots before `to`, which are chosen. Returns the newly delivered entries.
     pub fn deliver(&mut self, to: Slot) -> Entries {
         let entries = self.range(self.delivered, to);
         self.delivered = self.delivered.max(to);
@@ -194,8 +193,8 @@ impl Log {
         entries
     }
 
-    /// How far everything is chosen, if `begun` says that the epoch is, and `accepted` that a majority has accepted
-    /// an owner's entry.
+    /// The slot before which everything is chosen. `begun`: whether the epoch is chosen. `accepted`: whether a
+    /// majority has accepted an owner's entry.
     pub fn chosen_to(&self, begun: bool, accepted: impl Fn(usize, Slot) -> bool) -> Slot {
         if !begun {
             return self.delivered;
@@ -203,7 +202,7 @@ impl Log {
         let mut chosen = self.delivered.max(self.epoch.slot.next());
         for (slot, _) in self.entries.range(chosen..) {
             let Some(owner) = self.epoch.owner_of(*slot) else { break };
-            // What the owners did with all slots up to here is known.
+            // The content of all slots up to here is known.
             let turns = self.frontiers.iter().enumerate().map(|(other, from)| self.epoch.turn(other, *from));
             let is_next = turns.into_iter().all(|turn| turn > *slot);
             if !is_next || !accepted(owner, *slot) {
@@ -214,7 +213,7 @@ impl Log {
         chosen
     }
 
-    /// Gives up what is before `slot`, as far as it is delivered.
+    /// Drops the entries before `slot`, as far as they are delivered.
     pub fn give_up(&mut self, slot: Slot) {
         let base = slot.min(self.delivered).max(self.base);
         self.entries = self.entries.split_off(&base);

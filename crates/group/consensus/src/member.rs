@@ -1,15 +1,16 @@
-//! A member: takes in messages, time and what became durable, and says what is to be sent, written and delivered.
+//! A member: a state machine with the inputs messages, time and durability, and the outputs messages, records and
+//! deliveries.
 //!
-//! Whoever drives it calls one of its methods, then [`Member::take_effects`], and carries them out in their order:
-//! records are appended to the member's store, and [`Member::durable`] says how many of them a sync has covered.
-//! Messages may be sent at once; those that depend on a record are held back here.
+//! The driver calls one of its methods, then [`Member::take_effects`], and carries out the effects in their order. It
+//! appends records to the member's store, and reports with [`Member::durable`] how many of them a sync has covered. It
+//! may send messages at once: the member holds back a message that depends on a record.
 //!
 //! | part | what |
 //! |---|---|
 //! | [`turns`] | owned slots, acknowledgements, delivery |
 //! | [`epochs`] | candidates, promises, the beginning of an epoch |
 //! | [`catch_up`] | members that are behind |
-//! | [`found`] | what a member finds again, and what it keeps for that |
+//! | [`found`] | recovery of a member from its records, and checkpoints |
 //! | [`barriers`] | reads that must see all that was acknowledged |
 
 mod barriers;
@@ -34,18 +35,18 @@ pub use found::{RecoverError, Recovery, Replayed};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// How a member works.
+/// Settings of a member.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Times.
+    /// Timeouts and intervals.
     pub timing: Timing,
-    /// How far ahead of what is delivered a member proposes, in slots.
+    /// Number of slots after the delivered ones in which a member proposes.
     pub window: u64,
-    /// How many entries one message carries to a member that is behind, at most.
+    /// Maximum number of entries in one message to a member that is behind.
     pub chunk: u64,
-    /// No more entries than these bytes, in such a message, and at least one.
+    /// Maximum size in bytes of the entries in such a message, which carries at least one.
     pub chunk_len_bytes: usize,
-    /// Planted bug that is turned on.
+    /// The active planted bug.
     #[cfg(feature = "planted-bugs")]
     #[doc(hidden)]
     pub planted: Option<Bug>,
@@ -64,49 +65,49 @@ impl Default for Settings {
     }
 }
 
-/// What whoever drives a member has to do.
+/// An action for the driver of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Send it, and do not mind if it is lost.
+    /// Send the message. It may be lost.
     Send {
-        /// To whom.
+        /// Receiver of the message.
         to: MemberId,
-        /// What.
+        /// The message.
         message: Message,
     },
-    /// Append it to the store, after those before.
+    /// Append the record to the store, after the previous ones.
     Append(Record),
-    /// These slots have an entry, of the store's records the last one that was written of each. No other slot has, before
-    /// the last of them, that was not told of. Comes before what of it is delivered.
+    /// Slots with a chosen entry: the last record of each in the store counts. Any other slot before the last of them
+    /// has no entry, unless an earlier effect listed it. Precedes the deliveries of these slots.
     Chosen(Vec<Slot>),
-    /// It is chosen, and so is everything before it.
+    /// Deliver a proposal. It is chosen, and so is everything before it.
     Deliver {
-        /// Where it is in the order.
+        /// Position of the proposal in the order.
         slot: Slot,
         /// The proposal.
         proposal: Proposal,
     },
     /// An epoch was chosen.
     Begun(Arc<EpochStart>),
-    /// All that was chosen when the barrier was asked for is delivered.
+    /// All entries that were chosen when the barrier was requested are delivered.
     BarrierReached(u64),
-    /// Read from the store what was chosen from `from` on, in order and without leaving out any: at most
-    /// [`Settings::chunk`] entries, and [`Settings::chunk_len_bytes`]. To be answered with [`Member::read`], at any time;
-    /// there is no other one before.
+    /// Read the chosen entries from `from` on from the store, in order and without gaps: at most [`Settings::chunk`]
+    /// entries, and [`Settings::chunk_len_bytes`]. The driver answers with [`Member::read`], at any time. The member
+    /// requests no other read before that.
     Read {
-        /// Who needs it.
+        /// Member that needs the entries.
         to: MemberId,
-        /// From here on.
+        /// First slot to read.
         from: Slot,
     },
-    /// What comes next here is given up by all members that are heard: it has to be sent as a snapshot.
+    /// No reachable member retains the next entries of this one: a snapshot has to be transferred.
     NeedsSnapshot {
-        /// Who has one.
+        /// A member that has a snapshot.
         from: MemberId,
     },
 }
 
-/// What waits for a record to be durable.
+/// Action after a record is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Awaited {
     Promise { to: MemberId, ballot: Ballot },
@@ -114,32 +115,32 @@ enum Awaited {
     Accepted { epoch: Ballot, owner: usize, to: Slot, has_entries: bool },
 }
 
-/// What is known of another member's part in the epoch.
+/// State of another member in the epoch.
 #[derive(Clone, Debug, Default)]
 struct Peer {
     incarnation: Incarnation,
-    /// It has durably begun the epoch.
+    /// Whether it has durably begun the epoch.
     is_begun: bool,
-    /// What it has durably of each owner.
+    /// For each owner, the slot before which it has everything durably.
     acked: Vec<Slot>,
-    /// It was sent this member's own turns up to here.
+    /// The slot before which this member's own slots were sent to it.
     sent: Slot,
-    /// When its acknowledgement of this member's turns moved last, or there was nothing to acknowledge.
+    /// Time when its acknowledgement of this member's slots last advanced, or nothing was unacknowledged.
     moved_at: Time,
-    /// Which acknowledgements it was sent.
+    /// Version of the acknowledgements that were sent to it.
     ack_version: u64,
     opinion_version: u64,
     sent_at: Option<Time>,
     asked_at: Option<Time>,
-    /// It can give nothing from before here.
+    /// First slot that it can still send.
     given_up: Slot,
-    /// From where it was given what it lacks last, and when.
+    /// First slot of the last entries that were sent to it as missing, and the time.
     given: Option<(Slot, Time)>,
-    /// What it has, as it said when it asked for a promise.
+    /// State of its log, from its question for a promise.
     asked: Option<Asked>,
 }
 
-/// See the module.
+/// State machine of a member.
 pub struct Member {
     id: MemberId,
     incarnation: Incarnation,
@@ -147,14 +148,14 @@ pub struct Member {
     now: Time,
     log: Log,
     promised: Ballot,
-    /// No later epoch has had a say in what is delivered, as far as others have said what that is.
+    /// Ballot bound from other members: no later epoch influenced the entries that they reported as chosen.
     told_as_of: Ballot,
-    /// The newest ballot that was heard of.
+    /// The newest ballot seen in any message.
     newest: Ballot,
     settled_epoch: Arc<EpochStart>,
-    /// At `log.delivered()`.
+    /// Delivered proposals, at `log.delivered()`.
     origins: Origins,
-    /// With all that the log holds, and what this member has placed.
+    /// Delivered proposals, with all entries of the log and this member's new proposals.
     expected: Origins,
     own: VecDeque<Proposal>,
     next_number: u64,
@@ -165,7 +166,7 @@ pub struct Member {
     is_begun: bool,
     acked: Vec<Slot>,
     ack_version: u64,
-    /// Of each owner: the version of what was acknowledged of it last, and its last entry.
+    /// For each owner: the version of its last acknowledgement. `last_entries` holds its last entry.
     ack_versions: Vec<u64>,
     last_entries: Vec<Slot>,
     appended: RecordCount,
@@ -181,25 +182,25 @@ pub struct Member {
     needed_since: Option<Time>,
     not_before: Time,
     attempts: u32,
-    /// From which members to which.
+    /// Current membership and wanted membership.
     wanted_membership: Option<(Membership, Membership)>,
-    /// See [`Member::set_listeners`].
+    /// Members-to-be: [`Member::set_listeners`].
     listeners: Membership,
     catching_up: CatchingUp,
     entered_at: Time,
     barriers: Barriers,
     effects: Vec<Effect>,
-    /// See [`Member::take_replayed`].
+    /// Deliveries of earlier incarnations: [`Member::take_replayed`].
     replayed: Vec<Effect>,
 }
 
-/// Why the members cannot be changed now.
+/// Reason why the membership does not change now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MembershipError {
-    /// The last change is not chosen yet.
+    /// The previous change is not chosen yet.
     #[error("the previous membership change is still in progress; try again")]
     UnderWay,
-    /// It would leave none, or not this one.
+    /// The new membership does not contain this member, or is empty.
     #[error(
         "the new membership must include the member that receives the request; send the request to another one"
     )]
@@ -207,53 +208,53 @@ pub enum MembershipError {
 }
 
 impl Member {
-    /// Its id.
+    /// Id of the member.
     pub const fn id(&self) -> MemberId {
         self.id
     }
 
-    /// Its life.
+    /// Incarnation of the member.
     pub const fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// All before this slot is delivered.
+    /// All slots before this one are delivered.
     pub const fn delivered(&self) -> Slot {
         self.log.delivered()
     }
 
-    /// All that it has accepted is before this slot.
+    /// All accepted entries are before this slot.
     pub fn end(&self) -> Slot {
         self.log.end()
     }
 
-    /// Proposals that it has accepted and of which it does not know whether they are chosen.
+    /// Number of accepted proposals that may or may not be chosen.
     pub fn undecided(&self) -> usize {
         let entries = self.log.iter_from(self.log.delivered());
         entries.filter(|(_, entry)| matches!(entry, Entry::Proposal(_))).count()
     }
 
-    /// The epoch of its log, which may not be chosen yet.
+    /// The epoch of the log, which may not be chosen yet.
     pub const fn epoch(&self) -> &Arc<EpochStart> {
         self.log.epoch()
     }
 
-    /// Whether it owns slots.
+    /// Whether the member owns slots.
     pub fn is_owner(&self) -> bool {
         self.place().is_some()
     }
 
-    /// Proposals that are not delivered yet.
+    /// Number of own proposals that are not delivered yet.
     pub fn undelivered(&self) -> usize {
         self.own.len()
     }
 
-    /// Gives up entries before a slot: nobody will ask for them, or gets them from the store, or gets a snapshot instead.
+    /// Drops entries before a slot. Members that ask for them get them from the store, or get a snapshot.
     pub fn give_up(&mut self, before: Slot) {
         self.log.give_up(before);
     }
 
-    /// Wants to have something ordered.
+    /// Proposes data for the total order.
     pub fn propose(&mut self, body: Arc<[u8]>) -> ProposalId {
         let id = ProposalId { member: self.id, incarnation: self.incarnation, number: self.next_number };
         self.next_number += 1;
@@ -261,21 +262,21 @@ impl Member {
         id
     }
 
-    /// Wants slots, or does not: a member that is busy catching up.
+    /// Sets whether this member accepts slots. A member that is busy with catching up does not.
     pub const fn set_willing(&mut self, is_willing: bool) {
         self.is_willing = is_willing;
     }
 
-    /// The connection to a member broke: it is to be taken for dead until it is heard again.
+    /// The connection to a member broke: the member counts as failed until its next message.
     pub fn lost(&mut self, member: MemberId) {
         self.health.lost(member);
         self.peer(member).given = None;
     }
 
-    /// Asks for other members. They are so once an epoch with them is chosen.
+    /// Requests another membership. It takes effect when an epoch with it is chosen.
     ///
     /// # Errors
-    /// If it cannot be done now, or not here.
+    /// If another change is in progress, or the membership does not contain this member.
     pub fn change_membership(&mut self, membership: Membership) -> Result<(), MembershipError> {
         if !membership.contains(self.id) {
             return Err(MembershipError::NotWithoutMe);
@@ -290,36 +291,36 @@ impl Member {
         Ok(())
     }
 
-    /// Members-to-be that are told how far this one is, so that they catch up before anything waits for them.
+    /// Sets the members-to-be. They receive this member's progress, and catch up before any member waits for them.
     pub fn set_listeners(&mut self, listeners: Membership) {
         self.listeners = listeners;
     }
 
-    /// The newest life of a member that was heard.
+    /// The newest known incarnation of a member.
     pub fn incarnation_of(&self, member: MemberId) -> Incarnation {
         self.health.incarnation(member)
     }
 
-    /// Whether a member is heard, and not far behind.
+    /// Whether a member is reachable and not far behind.
     pub fn is_caught_up(&self, member: MemberId) -> bool {
         let behind = self.log.delivered().0.saturating_sub(self.health.delivered(member).0);
         self.health.is_heard(member, self.now) && behind <= self.settings.timing.lag
     }
 
-    /// Whether this one is no member any more, and one that is knows that: nobody needs it.
+    /// Whether this one is no longer a member, and a current member knows it. Then the group does not need this one.
     pub fn has_left(&self) -> bool {
         let epoch = &self.settled_epoch;
         let knows = |member| self.health.delivered(member) > epoch.slot;
         self.is_settled() && !epoch.membership.contains(self.id) && epoch.membership.iter().any(knows)
     }
 
-    /// So many records are durable.
+    /// Reports the number of durable records.
     pub fn durable(&mut self, count: RecordCount) {
         self.durable = self.durable.max(count);
         self.release();
     }
 
-    /// Time goes on. To be called every few milliseconds.
+    /// Advances the time. The driver calls this every few milliseconds.
     pub fn tick(&mut self, now: Time) {
         self.now = self.now.max(now);
         self.watch_turns();
@@ -327,7 +328,7 @@ impl Member {
         self.retry_barriers();
     }
 
-    /// A message has come.
+    /// Handles a received message.
     pub fn handle(&mut self, from: MemberId, message: Message, now: Time) {
         self.now = self.now.max(now);
         if !message.is_sane() {
@@ -359,7 +360,7 @@ impl Member {
         }
     }
 
-    /// What is to be done now.
+    /// Returns the actions that are due now.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         self.look_around();
         self.consider_candidacy();
@@ -385,7 +386,7 @@ impl Member {
         self.effects.push(Effect::Append(record));
     }
 
-    /// Does `awaited` once all that was appended so far is durable.
+    /// Runs `awaited` once all records that were appended so far are durable.
     fn await_durable(&mut self, awaited: Awaited) {
         let is_early = self.is_planted(Bug::AnsweredBeforeDurable);
         let count = if is_early { RecordCount(0) } else { self.appended };
@@ -393,13 +394,13 @@ impl Member {
         self.release();
     }
 
-    /// Whether the bug is turned on.
+    /// Whether the planted bug is active.
     #[cfg(feature = "planted-bugs")]
     fn is_planted(&self, bug: Bug) -> bool {
         self.settings.planted == Some(bug) && !std::hint::black_box(crate::planted::MARKER).is_empty()
     }
 
-    /// Whether the bug is turned on: never, as this build has no planted bugs.
+    /// Whether the planted bug is active: never, as this build has no planted bugs.
     #[cfg(not(feature = "planted-bugs"))]
     #[inline(always)]
     const fn is_planted(&self, _bug: Bug) -> bool {
@@ -429,17 +430,17 @@ impl Member {
         }
     }
 
-    /// Whether the epoch of its log is chosen, as far as it knows.
+    /// Whether the epoch of its log is known to be chosen.
     fn is_settled(&self) -> bool {
         self.settled_epoch.ballot == self.log.epoch().ballot
     }
 
-    /// This life of this member.
+    /// This incarnation of this member.
     const fn myself(&self) -> Owner {
         Owner { member: self.id, incarnation: self.incarnation }
     }
 
-    /// Place among the owners, if it may use it.
+    /// Index among the owners, unless a promise forbids its use.
     fn place(&self) -> Option<usize> {
         let epoch = self.log.epoch();
         let is_promised_another =
@@ -453,7 +454,7 @@ impl Member {
         self.peers.entry(member).or_default()
     }
 
-    /// What it thinks of the others.
+    /// Updates this member's votes about the others.
     fn look_around(&mut self) {
         let epoch = Arc::clone(self.log.epoch());
         let me = (self.incarnation, self.is_willing);
@@ -464,7 +465,7 @@ impl Member {
         }
     }
 
-    /// Another epoch than before.
+    /// The log has another epoch than `before`.
     fn entered(&mut self, before: &EpochStart) {
         let epoch = Arc::clone(self.log.epoch());
         self.newest = self.newest.max(epoch.ballot);
@@ -472,8 +473,8 @@ impl Member {
         self.is_begun = false;
         self.entered_at = self.now;
         self.acked = vec![Slot(0); epoch.owners.len()];
-        // What waits for the disk was accepted in the epoch before. Should this be one that was left and is come back to,
-        // then the log has not kept it.
+        // Entries that are waiting for the disk were accepted in the previous epoch. If the member returns later to
+        // that epoch, its log has discarded those entries.
         self.awaited.retain(|(_, awaited)| matches!(awaited, Awaited::Promise { .. }));
         self.ack_versions = vec![0; epoch.owners.len()];
         self.last_entries = vec![Slot(0); epoch.owners.len()];

@@ -1,4 +1,4 @@
-//! What members tell each other. Any message may be lost, doubled, delayed or overtaken.
+//! Messages between members. Any message may be lost, duplicated, delayed or reordered.
 
 use crate::record::Snapshot;
 use crate::types::{Ballot, Entry, EpochStart, Incarnation, MemberId, Proposal, Slot};
@@ -7,92 +7,93 @@ use std::sync::Arc;
 /// Entries by slot.
 pub type Entries = Vec<(Slot, Entry)>;
 
-/// What one member thinks of another.
+/// One member's judgement of another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
-    /// It would hold the others up if it owned slots.
+    /// The member would hold the others up if it owned slots.
     Bad,
-    /// If it owns slots it may keep them.
+    /// The member may keep its slots if it owns any.
     Keep,
-    /// It may have slots.
+    /// The member may get slots.
     Good,
 }
 
-/// A vote about one life of a member.
+/// A vote about one incarnation of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Opinion {
-    /// About whom.
+    /// Member that the vote is about.
     pub member: MemberId,
-    /// In which of its lives.
+    /// Incarnation of that member.
     pub incarnation: Incarnation,
     /// The vote.
     pub verdict: Verdict,
 }
 
-/// The sender's own part of an epoch: what is in its slots from `from` to before `to`. Those without an entry are
+/// The sender's own part of an epoch: the content of its slots from `from` to before `to`. Slots without an entry are
 /// skipped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Turns {
-    /// The first of the sender's slots that this tells of.
+    /// First of the sender's slots that this covers.
     pub from: Slot,
-    /// The first of its slots that it does not tell of.
+    /// First of the sender's slots after those that this covers.
     pub to: Slot,
-    /// What it proposes.
+    /// Proposals of the sender.
     pub entries: Entries,
 }
 
-/// What a member does all the time.
+/// State that every member sends regularly.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Its life.
+    /// Incarnation of the sender.
     pub incarnation: Incarnation,
-    /// Its epoch.
+    /// Epoch of the sender.
     pub epoch: Ballot,
-    /// Its own slots, if it owns any.
+    /// The sender's own slots, if it owns any.
     pub turns: Option<Turns>,
-    /// For each owner: up to which of its slots everything is durable here. `None` until the epoch itself is.
+    /// For each owner, the slot before which all of its slots are durable here. `None` until the epoch itself is
+    /// durable.
     pub acked: Option<Vec<Slot>>,
-    /// All before this is delivered here.
+    /// All slots before this one are delivered here.
     pub delivered: Slot,
-    /// Whether it wants to own slots.
+    /// Whether the sender accepts slots.
     pub is_willing: bool,
-    /// What it thinks of the others. Empty in messages between two heartbeats.
+    /// The sender's votes about the others. Empty in messages between two heartbeats.
     pub opinions: Vec<Opinion>,
 }
 
 /// A message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// See [`Progress`].
+    /// Regular state of a member.
     Progress(Progress),
     /// A candidate asks for the promise not to accept anything of earlier epochs.
     Prepare {
-        /// The epoch it wants.
+        /// The epoch that the candidate proposes.
         ballot: Ballot,
-        /// Epoch of its log.
+        /// Epoch of the candidate's log.
         epoch: Ballot,
-        /// What it has of each owner of that epoch.
+        /// For each owner of that epoch, the slot up to which the candidate has its part.
         frontiers: Vec<Slot>,
-        /// All before this is delivered there.
+        /// All slots before this one are delivered at the candidate.
         delivered: Slot,
     },
-    /// The promise, durable, with what the candidate does not have.
+    /// The promise, durable, with the entries that the candidate does not have.
     Promise {
-        /// The epoch that is promised.
+        /// The promised epoch.
         ballot: Ballot,
-        /// Epoch of the log.
+        /// Epoch of the log of the member that promises.
         epoch: Arc<EpochStart>,
-        /// What it has of each owner of that epoch.
+        /// For each owner of that epoch, the slot up to which this member has its part.
         frontiers: Vec<Slot>,
-        /// All before this is delivered here.
+        /// All slots before this one are delivered here.
         delivered: Slot,
-        /// The epoch in which it was.
+        /// The epoch in which they were chosen.
         settled: Ballot,
-        /// What it has and the candidate has not: from the candidate's `delivered` on, or from its `frontiers` if the
-        /// epochs are the same.
+        /// Entries that the candidate does not have: from the candidate's `delivered` on, or from its `frontiers` if
+        /// the epochs are the same.
         entries: Entries,
     },
-    /// Something else was promised.
+    /// Rejects a candidate: the member has promised a later ballot.
     Refuse {
         /// The newest promise.
         promised: Ballot,
@@ -101,65 +102,65 @@ pub enum Message {
     Adopt {
         /// The epoch.
         start: Arc<EpochStart>,
-        /// All before is delivered at the receiver.
+        /// All slots before this one are delivered at the receiver.
         from: Slot,
-        /// What lies between `from` and the start of the epoch.
+        /// Entries between `from` and the start of the epoch.
         entries: Entries,
     },
-    /// The sender would adopt this epoch, and has all before `delivered`.
+    /// The sender would adopt this epoch, and has all slots before `delivered`.
     NeedPrefix {
         /// The epoch.
         ballot: Ballot,
-        /// All before this is delivered there.
+        /// All slots before this one are delivered at the sender.
         delivered: Slot,
     },
-    /// The sender asks for what was delivered from here on.
+    /// The sender asks for the delivered entries from a slot on.
     Fetch {
-        /// From here on.
+        /// First slot that the sender asks for.
         from: Slot,
     },
-    /// What was delivered.
+    /// Delivered entries.
     Chosen {
-        /// From here on.
+        /// First slot that this covers.
         from: Slot,
-        /// To before this slot.
+        /// First slot after those that this covers.
         to: Slot,
-        /// All that is in these slots.
+        /// All entries of these slots.
         entries: Entries,
-        /// No later epoch has had a say in it.
+        /// Ballot bound: no later epoch influenced these entries.
         as_of: Ballot,
     },
-    /// What was asked for is not kept any more.
+    /// The requested entries are no longer available.
     GivenUp {
-        /// The first slot that is.
+        /// The first slot that is available.
         base: Slot,
     },
     /// Proposals of a member that owns no slots, in order.
     Forward {
-        /// They.
+        /// The proposals.
         proposals: Vec<Proposal>,
     },
-    /// How far must I have delivered to know everything that was chosen by now?
+    /// Question to an acceptor: how far must I have delivered to have everything that is chosen by now?
     BarrierAsk {
-        /// Comes back.
+        /// Number that the answer repeats.
         nonce: u64,
     },
     /// The answer of one acceptor.
     BarrierAnswer {
-        /// That of the question.
+        /// Nonce of the question.
         nonce: u64,
-        /// Its epoch.
+        /// Epoch of the acceptor.
         epoch: Ballot,
-        /// All entries that it has are before this slot.
+        /// All entries of the acceptor are before this slot.
         to: Slot,
     },
 }
 
-/// No slot and no round comes this far. Beyond it sums could overflow.
+/// Limit of slots and rounds. Sums of larger numbers could overflow.
 const LIMIT: u64 = 1 << 60;
 
 impl Message {
-    /// Whether all its numbers are such as a member uses. Any other message is to be dropped.
+    /// Whether all its numbers are in the range that members use. The receiver drops any other message.
     pub fn is_sane(&self) -> bool {
         match self {
             Self::Progress(progress) => {
@@ -200,7 +201,8 @@ impl Message {
 }
 
 impl Snapshot {
-    /// Whether all its numbers are such as a member uses. Any other one, of another member, is to be dropped.
+    /// Whether all its numbers are in the range that members use. A snapshot of another member that fails this is
+    /// dropped.
     pub fn is_sane(&self) -> bool {
         is_slot(self.next) && is_epoch(&self.epoch) && self.epoch.slot < self.next && is_ballot(self.as_of)
     }

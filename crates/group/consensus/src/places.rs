@@ -1,39 +1,39 @@
-//! Where in its store a member finds again what was chosen.
+//! Positions in a member's store of the entries that were chosen.
 //!
-//! A slot may be in several records: one that an epoch has thrown away, and the one of a later epoch. What counts is the
-//! last one that was written before the slot was delivered. So whoever writes the records says of each where it is
-//! ([`Places::wrote`]), and [`Effect::Chosen`](crate::Effect::Chosen) says which slots count.
+//! A slot may be in several records: in one that an epoch discarded, and in one of a later epoch. The last record that
+//! was written before the slot was delivered counts. So the writer of the records reports the position of each one
+//! ([`Places::wrote`]), and [`Effect::Chosen`](crate::Effect::Chosen) lists the slots that count.
 //!
-//! Knows only what is not delivered yet: what is, is given out.
+//! Only undelivered slots are tracked. The positions of delivered slots were already returned.
 
 use crate::record::Record;
 use crate::types::Slot;
 use std::collections::BTreeMap;
 
-/// See the module.
+/// Positions of the entries that are not delivered yet.
 #[derive(Clone, Debug)]
 pub struct Places {
     next: Slot,
     written: BTreeMap<Slot, u64>,
 }
 
-/// It was never written, or not told of.
+/// The slot's record was never written, or not reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("slot {0} was chosen, but no record of it was written")]
 pub struct NoPlace(pub Slot);
 
 impl Places {
-    /// All before `next` is of no interest.
+    /// Tracks the slots from `next` on.
     pub const fn after(next: Slot) -> Self {
         Self { next, written: BTreeMap::new() }
     }
 
-    /// All before this was given out.
+    /// The positions of all slots before this one were returned or skipped.
     pub const fn next(&self) -> Slot {
         self.next
     }
 
-    /// A record was written here.
+    /// A record was written at `place`.
     pub fn wrote(&mut self, record: &Record, place: u64) {
         if let Record::Snapshot(snapshot) = record {
             self.skip_to(snapshot.next);
@@ -43,7 +43,7 @@ impl Places {
         }
     }
 
-    /// All before `next` is known already, or never will be.
+    /// Stops tracking the slots before `next`: they are known already, or never will be.
     pub fn skip_to(&mut self, next: Slot) {
         if next > self.next {
             self.next = next;
@@ -51,7 +51,7 @@ impl Places {
         }
     }
 
-    /// These slots are chosen, in order: where they are. Not those that were given out before.
+    /// Positions of these slots, which are chosen and in order. Slots whose position was returned before are left out.
     ///
     /// # Errors
     /// [`NoPlace`].

@@ -1,24 +1,24 @@
-//! What a member has to find again after it was stopped, in the order in which it happened.
+//! Records that a member reads again after a restart, in the order in which they were written.
 
 use crate::message::{Entries, Turns};
 use crate::origins::Origins;
 use crate::types::{Ballot, Entry, EpochStart, Incarnation, Slot};
 use std::sync::Arc;
 
-/// How many records were written: names the state that was durable when so many were.
+/// Number of written records. It identifies the durable state at that number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct RecordCount(pub u64);
 
-/// Everything before a slot, except for what the entries there mean.
+/// State before a slot, except for the meaning of the entries there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
-    /// All before this slot is in it.
+    /// The snapshot covers all slots before this one.
     pub next: Slot,
     /// The epoch at that slot.
     pub epoch: Arc<EpochStart>,
-    /// Which proposals were delivered.
+    /// Number of the last delivered proposal of each member.
     pub origins: Origins,
-    /// No later epoch has had a say in what is before the slot.
+    /// Ballot bound: no later epoch influenced the slots before `next`.
     pub as_of: Ballot,
 }
 
@@ -27,43 +27,43 @@ pub struct Snapshot {
 pub enum Record {
     /// The member was started.
     Started(Incarnation),
-    /// Nothing of an epoch before this one is accepted any more.
+    /// The member no longer accepts anything of an epoch before this ballot.
     Promised(Ballot),
-    /// All before a slot is known, and its entries are not kept.
+    /// All slots before a slot are known, and their entries are not retained.
     Snapshot(Snapshot),
     /// An epoch began.
     Adopted {
         /// The epoch.
         start: Arc<EpochStart>,
-        /// All before was delivered.
+        /// All slots before this one were delivered.
         from: Slot,
-        /// What lies between `from` and the start.
+        /// Entries between `from` and the start.
         entries: Entries,
     },
     /// An owner's part of the epoch, new from `turns.from` on.
     Accepted {
         /// The epoch.
         epoch: Ballot,
-        /// Place of the owner.
+        /// Index of the owner.
         owner: usize,
         /// Its part.
         turns: Turns,
     },
-    /// What others had delivered from `from` to before `to`.
+    /// Entries that other members had delivered, from `from` to before `to`.
     Chosen {
-        /// From here on.
+        /// First slot that this covers.
         from: Slot,
-        /// To before this.
+        /// First slot after those that this covers.
         to: Slot,
-        /// All that is in these slots.
+        /// All entries of these slots.
         entries: Entries,
     },
-    /// All before this slot is chosen. Saves work at the next start; nothing depends on it.
+    /// All slots before this one are chosen. The record saves work at the next start; nothing depends on it.
     Delivered(Slot),
 }
 
 impl Record {
-    /// Slots of which it has an entry.
+    /// Slots whose entries are in this record.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         let start = match self {
             Self::Adopted { start, .. } => Some(start.slot),
@@ -72,7 +72,7 @@ impl Record {
         self.entries().iter().map(|(slot, _)| *slot).chain(start)
     }
 
-    /// The entry that it has of a slot.
+    /// The entry of a slot in this record.
     pub fn entry_at(&self, slot: Slot) -> Option<Entry> {
         if let Self::Adopted { start, .. } = self
             && start.slot == slot
@@ -80,7 +80,7 @@ impl Record {
             return Some(Entry::EpochStart(Arc::clone(start)));
         }
         let entries = self.entries();
-        // In order of their slots, whoever wrote it.
+        // Every writer puts entries in slot order.
         let at = entries.binary_search_by_key(&slot, |(slot, _)| *slot);
         let entry = match at {
             Ok(at) => entries.get(at),
@@ -89,7 +89,7 @@ impl Record {
         entry.map(|(_, entry)| entry.clone())
     }
 
-    /// Entries that it has, but for the start of an epoch.
+    /// Entries of this record, without the start of an epoch.
     pub fn entries(&self) -> &[(Slot, Entry)] {
         match self {
             Self::Adopted { entries, .. } | Self::Chosen { entries, .. } => entries,

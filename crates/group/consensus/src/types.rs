@@ -3,20 +3,20 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A place in the total order. Every slot holds one entry or nothing (it was skipped).
+/// A position in the total order. Every slot holds one entry, or none if it was skipped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Slot(pub u64);
 
-/// A member for as long as its store lives: one that has lost its store comes back with another id.
+/// A member for the lifetime of its store. A member that lost its store gets a new id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct MemberId(pub u64);
 
 impl MemberId {
-    /// No member: whose proposal the mark is of one that goes on alone.
+    /// No member: marks the proposal of a member that continues alone.
     pub const NOBODY: Self = Self(0);
 }
 
-/// How often a member was started, counted in its store.
+/// Number of times that a member was started, counted in its store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Incarnation(pub u64);
 
@@ -24,74 +24,74 @@ pub struct Incarnation(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Time(pub u64);
 
-/// Names an epoch, and orders epochs. No two candidates have the same.
+/// Identifies an epoch, and orders epochs. No two candidates use the same ballot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Ballot {
-    /// Counts up.
+    /// Counter that increases with each candidacy.
     pub round: u64,
-    /// Who asked for the epoch.
+    /// Member that asked for the epoch.
     pub candidate: MemberId,
 }
 
-/// Names a proposal. Those of one incarnation are numbered from 1 and delivered in this order, each once.
+/// Identifies a proposal. Proposals of one incarnation are numbered from 1 and delivered in this order, each once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ProposalId {
-    /// Who made it.
+    /// Member that made the proposal.
     pub member: MemberId,
-    /// In which of its lives.
+    /// Incarnation of that member.
     pub incarnation: Incarnation,
-    /// Its number.
+    /// Number of the proposal, from 1.
     pub number: u64,
 }
 
-/// What a member wants to have ordered.
+/// Data that a member proposes for the total order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proposal {
-    /// Its name.
+    /// Identifier of the proposal.
     pub id: ProposalId,
-    /// Opaque.
+    /// Opaque content.
     pub body: Arc<[u8]>,
 }
 
-/// A life of a member that owns slots.
+/// An incarnation of a member that owns slots.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Owner {
     /// The member.
     pub member: MemberId,
-    /// Its life. A member that was restarted owns nothing: it does not know what it had sent.
+    /// Its incarnation. A restarted member owns no slots, because it does not know what it had sent.
     pub incarnation: Incarnation,
 }
 
-/// Who accepts, sorted.
+/// Members that accept entries, sorted.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Membership(Vec<MemberId>);
 
-/// The first entry of an epoch: who accepts, and whose turn each later slot is.
+/// The first entry of an epoch: its acceptors, and the owners of the later slots.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EpochStart {
     /// The epoch.
     pub ballot: Ballot,
     /// The slot that this entry is in.
     pub slot: Slot,
-    /// Of the epoch before that was chosen last. This entry is chosen when a majority of both have it.
+    /// Membership of the previous chosen epoch. This entry is chosen when a majority of both memberships has it.
     pub previous: Membership,
-    /// Who accepts from here on.
+    /// Members that accept from here on.
     pub membership: Membership,
-    /// Owners of the later slots, in turn.
+    /// Owners of the later slots, in rotation.
     pub owners: Vec<Owner>,
 }
 
 /// Content of a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// Of a member.
+    /// A proposal of a member.
     Proposal(Proposal),
     /// A new epoch.
     EpochStart(Arc<EpochStart>),
 }
 
 impl Slot {
-    /// The slot after it.
+    /// The following slot.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -99,7 +99,7 @@ impl Slot {
 }
 
 impl Entry {
-    /// What it takes of a message, about.
+    /// Approximate size of the entry in a message, in bytes.
     pub fn len_bytes(&self) -> usize {
         match self {
             Self::Proposal(proposal) => 32 + proposal.body.len(),
@@ -109,7 +109,7 @@ impl Entry {
 }
 
 impl Time {
-    /// Microseconds since `earlier`, 0 if that is later.
+    /// Microseconds since `earlier`, or 0 if `earlier` is later.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -134,7 +134,7 @@ impl fmt::Display for Ballot {
 }
 
 impl Membership {
-    /// These members, each once.
+    /// Builds a membership that contains each of these members once.
     pub fn new(members: impl IntoIterator<Item = MemberId>) -> Self {
         let mut members: Vec<_> = members.into_iter().collect();
         members.sort_unstable();
@@ -142,45 +142,45 @@ impl Membership {
         Self(members)
     }
 
-    /// These members, if they ascend and none comes twice.
+    /// Builds a membership if these members are in strictly ascending order.
     pub(crate) fn from_ascending(members: Vec<MemberId>) -> Option<Self> {
         members.is_sorted_by(|member, next| member < next).then_some(Self(members))
     }
 
-    /// In order.
+    /// The members in ascending order.
     pub(crate) fn as_slice(&self) -> &[MemberId] {
         &self.0
     }
 
-    /// In order.
+    /// Iterates over the members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = MemberId> + '_ {
         self.0.iter().copied()
     }
 
-    /// Whether it is one of them.
+    /// Whether `member` belongs to the membership.
     pub fn contains(&self, member: MemberId) -> bool {
         self.0.binary_search(&member).is_ok()
     }
 
-    /// Whether those that `has` says are more than half.
+    /// Whether more than half of the members satisfy `has`.
     pub fn is_majority(&self, has: impl Fn(MemberId) -> bool) -> bool {
         2 * self.iter().filter(|member| has(*member)).count() > self.0.len()
     }
 
-    /// These and those.
+    /// The members of both memberships.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self::new(self.iter().chain(other.iter()))
     }
 
-    /// Whether there are none.
+    /// Whether the membership has no members.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl EpochStart {
-    /// Before anything was proposed: nobody owns a slot, so that the first thing to happen is an epoch.
+    /// The epoch before the first proposal. No member owns a slot, so the members have to begin an epoch first.
     pub fn founding(founders: Membership) -> Self {
         Self {
             ballot: Ballot::default(),
@@ -191,7 +191,7 @@ impl EpochStart {
         }
     }
 
-    /// Whose turn a later slot is: place in `owners`.
+    /// Index in `owners` of the owner of a later slot.
     pub fn owner_of(&self, slot: Slot) -> Option<usize> {
         let after = slot.0.checked_sub(self.slot.0 + 1)?;
         after.checked_rem(self.owners.len() as u64).map(|owner| owner as usize)
@@ -205,12 +205,12 @@ impl EpochStart {
         Slot(first + rounds * count)
     }
 
-    /// Place of a life of a member in `owners`.
+    /// Index of an incarnation of a member in `owners`.
     pub fn place(&self, owner: Owner) -> Option<usize> {
         self.owners.iter().position(|other| *other == owner)
     }
 
-    /// All whose agreement the epoch needs to begin.
+    /// All members whose agreement the epoch needs to begin.
     pub fn voters(&self) -> Membership {
         self.previous.union(&self.membership)
     }

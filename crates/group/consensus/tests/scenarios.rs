@@ -1,4 +1,4 @@
-//! What random worlds hardly come to: step by step, with the messages chosen that arrive.
+//! Cases that random worlds seldom reach: step by step, with a test that selects the messages that arrive.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -15,31 +15,31 @@ const B: MemberId = MemberId(2);
 const C: MemberId = MemberId(3);
 const D: MemberId = MemberId(4);
 const E: MemberId = MemberId(5);
-/// One that comes later.
+/// A member that joins later.
 const X: MemberId = MemberId(9);
 
-/// Members whose disks are fast, and a network that carries what it is told to.
+/// Members with fast disks, and a network that delivers the messages that the test selects.
 #[derive(Default)]
 struct Group {
     now: u64,
     members: BTreeMap<MemberId, Member>,
     stores: BTreeMap<MemberId, Vec<Record>>,
-    /// How many records the stores had when their members were started.
+    /// Number of records in each store when its member was started.
     before: BTreeMap<MemberId, usize>,
     under_way: Vec<(MemberId, MemberId, Message)>,
-    /// What was kept from arriving by [`Group::until`].
+    /// Messages that [`Group::until`] did not deliver.
     late: Vec<(MemberId, MemberId, Message)>,
     delivered: BTreeMap<MemberId, BTreeMap<Slot, Proposal>>,
-    /// What this life of a member gave its user, in order.
+    /// Deliveries of this incarnation of each member to its user, in order.
     given: BTreeMap<MemberId, Vec<Effect>>,
-    /// Who was told that nobody can give it what it lacks.
+    /// Members that need a snapshot, because no member has their missing entries.
     lacking: Vec<MemberId>,
-    /// What a member wants read, and for whom.
+    /// Reads that members have requested: the reader, the receiver, and the first slot.
     reads: Vec<(MemberId, MemberId, Slot)>,
 }
 
 impl Group {
-    /// Founders that know each other.
+    /// A group of founders that have received messages of each other.
     fn founded(founders: &Membership) -> Self {
         let mut group = Self::default();
         founders.iter().for_each(|id| group.add(id, Member::founding(founders.clone())));
@@ -52,7 +52,7 @@ impl Group {
         self.start(id);
     }
 
-    /// Starts a member from its store, again if it runs.
+    /// Starts or restarts a member from its store.
     fn start(&mut self, id: MemberId) {
         let settings = Settings { window: 3000, chunk: 100, ..Settings::default() };
         let member = Member::start(id, self.stores[&id].clone(), settings, Time(self.now)).unwrap();
@@ -87,7 +87,7 @@ impl Group {
         }
     }
 
-    /// Lets time pass. Messages that `arrives` says do so at once, the others never.
+    /// Advances the time. Messages that `arrives` selects arrive at once, the others never.
     fn run(&mut self, duration_ms: u64, arrives: impl Fn(MemberId, MemberId, &Message) -> bool) {
         for _ in 0..duration_ms / 2 {
             self.now += 2000;
@@ -108,7 +108,7 @@ impl Group {
         }
     }
 
-    /// Lets time pass until there was such a message. Those that `arrives` says arrive, the others are late.
+    /// Advances the time until such a message is sent. Messages that `arrives` selects arrive, the others are late.
     #[track_caller]
     fn until(
         &mut self,
@@ -140,7 +140,7 @@ impl Group {
         panic!("there was no such message");
     }
 
-    /// As [`Group::run`], with what does not arrive kept.
+    /// Like [`Group::run`], but messages that do not arrive are late.
     fn run_late(&mut self, duration_ms: u64, arrives: impl Fn(MemberId, MemberId, &Message) -> bool) {
         let until = self.now + duration_ms * 1000;
         while self.now < until {
@@ -148,7 +148,7 @@ impl Group {
         }
     }
 
-    /// The last such message between two members arrives, and what it has as a consequence is late again.
+    /// Delivers the last such message between two members. The messages that it causes are late again.
     #[track_caller]
     fn arrives(&mut self, from: MemberId, to: MemberId, is_it: impl Fn(&Message) -> bool) {
         self.late.append(&mut self.under_way);
@@ -160,7 +160,7 @@ impl Group {
         self.late.append(&mut self.under_way);
     }
 
-    /// What this life of a member gave its user, by slot.
+    /// Proposals that this incarnation of a member delivered, by slot.
     fn texts(&self, id: MemberId) -> BTreeMap<Slot, String> {
         let text = |effect: &Effect| match effect {
             Effect::Deliver { slot, proposal } => {
@@ -202,9 +202,9 @@ impl Group {
     }
 }
 
-/// A begins an epoch with another member, and only that one takes it over. B and C begin another one from what C had,
-/// which goes far beyond. A hears of it part by part, none of which says that an epoch began: what it has in its own
-/// epoch is not chosen although it has delivered what is in the slot where that would have begun.
+/// A begins an epoch with X, and only X adopts it. B and C begin another epoch from C's log, which is much longer. A
+/// receives the entries of that epoch in parts, none of which contains the beginning of an epoch. The entries of A's
+/// own epoch are not chosen, although A has delivered the slot where that epoch would have begun.
 #[test]
 fn an_epoch_that_was_never_chosen_is_left() {
     let mut group = Group::default();
@@ -220,7 +220,7 @@ fn an_epoch_that_was_never_chosen_is_left() {
     let snapshot = group.members[&A].snapshot();
     group.add(X, snapshot);
 
-    // C goes on alone.
+    // C continues alone.
     group.propose(C, 500);
     group.members.get_mut(&A).unwrap().change_membership(Membership::new([A, B, X])).unwrap();
     group.run(40, |from, to, message| match message {
@@ -235,7 +235,7 @@ fn an_epoch_that_was_never_chosen_is_left() {
     assert!(ours.membership.contains(X) && group.members[&X].epoch().ballot == ours.ballot);
     assert_eq!(group.delivered(A), common, "not chosen");
 
-    // B and C go on without A.
+    // B and C continue without A.
     group.run(2000, |from, to, _| ![from, to].iter().any(|id| [A, X].contains(id)));
     assert!(group.delivered(B).0 > common.0 + 400 && group.delivered(C) == group.delivered(B));
     group.require_agreement();
@@ -246,8 +246,8 @@ fn an_epoch_that_was_never_chosen_is_left() {
     assert_eq!(group.members[&A].undelivered(), 0);
 }
 
-/// What the user of a member was given by earlier lives it is given again, from the snapshot of the store on, and then
-/// what follows: nothing is missing or doubled between the two.
+/// A member's user receives the deliveries of earlier incarnations again, from the snapshot of the store on, and then
+/// the later ones. Between these two, no delivery is missing or duplicated.
 #[test]
 fn a_restarted_member_gives_the_same_deliveries_again() {
     let is_of_user = |effect: &Effect| matches!(effect, Effect::Deliver { .. } | Effect::Begun(_));
@@ -263,7 +263,7 @@ fn a_restarted_member_gives_the_same_deliveries_again() {
         assert_eq!(group.replayed(id), [], "a new member has no earlier lives");
     }
     group.run(1000, |_, _, _| true);
-    // More than a member delivers before it writes down how far it is.
+    // More deliveries than a member makes before it records its delivered slot.
     for id in founders.iter() {
         group.propose(id, 700);
     }
@@ -272,7 +272,7 @@ fn a_restarted_member_gives_the_same_deliveries_again() {
     assert!(all.len() > 2100 && all.iter().all(is_of_user), "{}", all.len());
     assert!(matches!(all[0], Effect::Begun(_)));
 
-    // Once and again, with an epoch without the restarted member each time, and more proposals.
+    // Two restarts, each with an epoch without the restarted member, and more proposals.
     let mut replayed = Vec::new();
     for _ in 0..2 {
         group.start(B);
@@ -289,7 +289,7 @@ fn a_restarted_member_gives_the_same_deliveries_again() {
     let twice = group.given[&C].clone();
     assert!(twice.len() > all.len() + 10 && replayed.len() > all.len());
 
-    // A store that begins at a later snapshot.
+    // A store that begins with a later snapshot.
     let snapshot = group.members[&B].snapshot();
     group.stores.insert(B, group.members[&B].checkpoint());
     group.start(B);
@@ -301,7 +301,7 @@ fn a_restarted_member_gives_the_same_deliveries_again() {
     assert!(replayed.len() > 1000 && replayed == group.given[&C][twice.len()..][..replayed.len()]);
     assert!(replayed.iter().all(|effect| slot_of(effect) >= snapshot.next));
 
-    // A snapshot in the middle of a store takes the place of all before it, unless it is no news.
+    // A snapshot in the middle of a store replaces everything before it, unless it is not ahead.
     group.propose(A, 10);
     group.run(1000, |_, to, _| to != B);
     let later = group.members[&C].snapshot();
@@ -317,8 +317,9 @@ fn a_restarted_member_gives_the_same_deliveries_again() {
     assert_eq!(group.given[&B], group.given[&C][before..]);
 }
 
-/// One of two leaves in order: it knows when it is not needed any more, the other one goes on alone. When it is back it
-/// catches up as a listener, however far behind, while nothing waits for it, and is a member again.
+/// One of two members leaves with a clean shutdown. It detects when the group no longer needs it, and the other one
+/// continues alone. After its return it catches up as a listener, however far behind, while no proposal waits for it.
+/// Then it becomes a member again.
 #[test]
 fn one_of_two_leaves_and_comes_back() {
     let founders = Membership::new([A, B]);
@@ -330,14 +331,14 @@ fn one_of_two_leaves_and_comes_back() {
 
     group.members.get_mut(&B).unwrap().set_willing(false);
     group.members.get_mut(&A).unwrap().change_membership(Membership::new([A])).unwrap();
-    // The other one does not know yet that it is chosen.
+    // B does not know yet that the new epoch is chosen.
     group.run(100, |from, _, _| from == A);
     assert!(!group.members[&B].has_left(), "the other one may still need it");
     group.run(1000, |_, _, _| true);
     assert!(group.members[&B].has_left());
     assert!(!group.members[&A].has_left());
     group.members.remove(&B);
-    // Another epoch, of which the other one is told nothing.
+    // A begins another epoch, and B receives nothing about it.
     group.start(A);
     group.run(1000, |_, _, _| true);
     group.propose(A, 5000);
@@ -364,8 +365,9 @@ fn one_of_two_leaves_and_comes_back() {
     group.require_agreement();
 }
 
-/// Two of three have lost their stores. What the third has accepted is kept, though nobody knows whether it was chosen;
-/// it goes on by itself, also after a restart, takes in new members, and those that it left behind are not heard.
+/// Two of three members have lost their stores. The third one retains all accepted entries, although it is unknown
+/// whether they were chosen. It continues alone, also after a restart, and accepts new members. Messages of the lost
+/// members have no effect.
 #[test]
 fn the_last_one_goes_on_alone_with_all_it_has() {
     let mut group = Group::default();
@@ -377,7 +379,8 @@ fn the_last_one_goes_on_alone_with_all_it_has() {
     group.propose(B, 10);
     group.run(200, |_, _, _| true);
     let common = group.delivered(A);
-    // A hears what B and C do and answers nothing. It sees that all of it is chosen, and forgets that when it is restarted.
+    // A receives messages of B and C, and sends no answer. It detects that all entries are chosen, and forgets that in
+    // a restart.
     group.propose(B, 50);
     group.run(4, |from, _, _| from != A);
     group.members.remove(&B);
@@ -408,13 +411,13 @@ fn the_last_one_goes_on_alone_with_all_it_has() {
     assert_eq!(group.delivered(X), group.delivered(A));
     assert!(group.members[&X].epoch().membership.contains(X));
 
-    // One that is no member does not begin anything.
+    // A process that is not a member does not begin an epoch.
     group.add(C, Member::founding(Membership::new([A, B])));
     assert!(group.members.get_mut(&C).unwrap().go_on_alone(mark()).is_none());
 }
 
-/// Of two members one goes on without the other one, which is alive, has proposed what nobody hears, and has tried to
-/// begin epochs; or which was restarted. It comes back: all of it is in one order, what was acknowledged before, too.
+/// One of two members continues without the other one. The other one is alive, its proposals are lost, and it tries to
+/// begin epochs; in a second run it is also restarted. After its return, all acknowledged entries are in one order.
 #[test]
 fn the_other_one_of_two_comes_back_to_the_one_that_went_on_alone() {
     for is_restarted in [false, true] {
@@ -425,7 +428,7 @@ fn the_other_one_of_two_comes_back_to_the_one_that_went_on_alone() {
         group.run(500, |_, _, _| true);
         let common = group.delivered(A);
         assert_eq!((group.delivered[&A].len(), group.delivered(B)), (20, common));
-        // What B sends arrives at A for a moment longer, so that A has some of what B proposes, and B does not know.
+        // Messages of B still arrive at A for a short time. So A has some of B's proposals, and B does not know that.
         group.propose(B, 30);
         group.run(3, |from, _, _| from == B);
         group.propose(B, 5);
@@ -461,7 +464,7 @@ fn the_other_one_of_two_comes_back_to_the_one_that_went_on_alone() {
     }
 }
 
-/// As above, again and again, with either one, messages lost in either direction, and restarts.
+/// The previous case, repeatedly, with either member alone, lost messages in either direction, and restarts.
 #[test]
 fn nothing_delivered_is_lost_whichever_of_two_goes_on_alone() {
     for seed in 0..300 {
@@ -513,9 +516,9 @@ fn nothing_delivered_is_lost_whichever_of_two_goes_on_alone() {
     }
 }
 
-/// What the checked model (`model/`) has found: a candidate learns from what others have chosen that there is a later
-/// ballot, and takes that for promised; it promises it to its candidate, too, when that asks; and then it began its own
-/// epoch, which is an earlier one. With five members, no change of members, and one restart.
+/// A bug that the checked model (`model/`) has found. A candidate receives chosen entries with a later ballot, and
+/// treats that ballot as promised. It also promises that ballot to the other candidate. Then it began its own epoch,
+/// which is an earlier one. The run has five members, no membership change, and one restart.
 #[test]
 fn a_candidate_that_has_promised_a_later_epoch_begins_no_earlier_one() {
     let is_progress = |message: &Message| matches!(message, Message::Progress(_));
@@ -527,7 +530,7 @@ fn a_candidate_that_has_promised_a_later_epoch_begins_no_earlier_one() {
     for id in founders.iter() {
         group.add(id, Member::founding(founders.clone()));
     }
-    // B owns no slots, so that nobody waits for it.
+    // B owns no slots, so that no member waits for it.
     group.members.get_mut(&B).unwrap().set_willing(false);
     for _ in 0..20 {
         group.run_late(50, |_, _, _| true);
@@ -535,14 +538,14 @@ fn a_candidate_that_has_promised_a_later_epoch_begins_no_earlier_one() {
     assert!(founders.iter().all(|id| group.members[&id].is_owner() == (id != B)));
     let epoch = group.members[&A].epoch().ballot;
 
-    // B misses what A proposes. C has it, and has written down that it has. B asks C for it, which takes its time.
+    // B misses A's proposals. C has them, and has recorded that. B asks C for them, and the answer is late.
     group.propose(A, 600);
     group.run_late(60, |from, to, message| is_progress(message) && (to != B || from == C));
     let behind = group.members[&B].delivered();
     assert!(group.members[&C].delivered().0 > behind.0 + 2000);
 
-    // A proposes something more, which nobody else has yet. E is silent: A, B and D ask for an epoch without it, each
-    // for its own.
+    // A proposes one more entry, which no other member has yet. E is silent: A, B and D each ask for an epoch of their
+    // own without E.
     group.propose(A, 1);
     group.late.retain(|(_, _, message)| matches!(message, Message::Fetch { .. }));
     group.until(
@@ -553,23 +556,23 @@ fn a_candidate_that_has_promised_a_later_epoch_begins_no_earlier_one() {
             is_progress(message) && !is_silent && (from != A || !has_turns)
         },
     );
-    // C promises D's epoch, is stopped, and is back.
+    // C promises D's epoch, and is restarted.
     group.arrives(D, C, is_prepare);
     group.arrives(C, D, is_promise);
     group.start(C);
 
-    // It tells B what was chosen; no later epoch than D's has had a say in that, as far as it knows.
+    // C sends the chosen entries to B. As far as C knows, no epoch after D's influenced them.
     group.arrives(B, C, |message| matches!(message, Message::Fetch { .. }));
     group.arrives(C, B, |message| matches!(message, Message::Chosen { .. }));
     assert!(group.members[&B].delivered() > behind);
 
-    // So B takes D's epoch for promised, and promises it. D has a majority: B, C and itself.
+    // So B treats D's epoch as promised, and promises it. D has a majority: B, C and itself.
     group.arrives(D, B, is_prepare);
     group.arrives(B, D, is_promise);
     let of_d = group.members[&D].epoch().ballot;
     assert!(of_d > epoch && of_d.candidate == D);
 
-    // A and E have promised B's epoch, which is an earlier one. Does B begin it?
+    // A and E have promised B's epoch, which is an earlier one. B must not begin it.
     for other in [A, E] {
         group.arrives(B, other, is_prepare);
         group.arrives(other, B, is_promise);
@@ -585,7 +588,7 @@ fn a_candidate_that_has_promised_a_later_epoch_begins_no_earlier_one() {
             [from, to].iter().all(|id| [A, E].contains(id)) || (from, to) == (B, A)
         });
     }
-    // D's goes on with B, C and D.
+    // D's epoch continues with B, C and D.
     group.propose(D, 3);
     group.run_late(90, |from, to, _| [from, to].iter().all(|id| [B, C, D].contains(id)));
     for (id, member) in &group.members {
@@ -602,7 +605,7 @@ fn a_candidate_that_has_promised_a_later_epoch_begins_no_earlier_one() {
     assert_eq!(differs, [], "slots in which A and D have delivered different things");
 }
 
-/// C is away. What it lacks then A has given up, and B has it; then both have given it up.
+/// C is away. At first, A has dropped the entries that C misses, and B has them. Then both have dropped them.
 #[test]
 fn who_is_refused_by_one_asks_another_and_needs_a_snapshot_if_nobody_has_it() {
     let mut group = Group::default();
@@ -622,7 +625,7 @@ fn who_is_refused_by_one_asks_another_and_needs_a_snapshot_if_nobody_has_it() {
             let delivered = group.delivered(*id);
             group.members.get_mut(id).unwrap().give_up(delivered);
         }
-        // A is asked by C, whoever is ahead.
+        // A's rejection reaches C, even if another member is further ahead.
         let base = group.delivered(A);
         group.members.get_mut(&C).unwrap().handle(A, Message::GivenUp { base }, Time(0));
         group.run(700, |_, _, _| true);
@@ -637,7 +640,7 @@ fn who_is_refused_by_one_asks_another_and_needs_a_snapshot_if_nobody_has_it() {
     group.require_agreement();
 }
 
-/// A reads one part at a time, for B and C in turn, and who asks twice gets it once.
+/// A reads one part at a time, for B and C in rotation. A member that asks twice gets the entries once.
 #[test]
 fn one_part_is_read_at_a_time_and_each_gets_its_own() {
     let mut group = Group::default();

@@ -1,24 +1,24 @@
 //! Numbers, flags, bytes and lists. The layout is in the module above.
 //!
-//! Invariant: all before [`Reader::offset`] was taken in its only form.
+//! Invariant: all bytes before [`Reader::offset`] were read in their only encoding.
 
 use super::CodecError;
 use redoubt_codec::{NumberError, Truncated, leb128};
 use std::sync::Arc;
 
-/// What has an encoding.
+/// A value with an encoding.
 pub(super) trait Coded: Sized {
-    /// None is shorter, in bytes. Never 0: a list of what takes no bytes could have any length.
+    /// Minimum length of an encoding, in bytes. Never 0: a list of items without bytes could have any length.
     const MIN_LEN_BYTES: usize;
 
-    /// Appends it.
+    /// Appends the encoding.
     fn put(&self, out: &mut Vec<u8>);
 
-    /// Takes it from where the reader is.
+    /// Decodes a value at the reader's position.
     fn take(reader: &mut Reader<'_>) -> Result<Self, CodecError>;
 }
 
-/// Appends the fields of something in their order.
+/// Appends several fields in their order.
 macro_rules! put {
     ($out:ident: $($field:expr),*) => {{
         $( $crate::codec::bytes::Coded::put($field, $out); )*
@@ -26,15 +26,15 @@ macro_rules! put {
 }
 pub(super) use put;
 
-/// Bytes, and how far they are read: [`redoubt_codec::Reader`] with the errors of this codec.
+/// Bytes and a read position: [`redoubt_codec::Reader`] with the errors of this codec.
 pub(super) struct Reader<'b> {
     fields: redoubt_codec::Reader<'b>,
-    /// What is read now, for errors.
+    /// Name of the current field, for errors.
     what: &'static str,
 }
 
 impl<'b> Reader<'b> {
-    /// What all of `bytes` are.
+    /// Decodes one value from all of `bytes`.
     pub(super) fn whole<T: Coded>(bytes: &'b [u8], what: &'static str) -> Result<T, CodecError> {
         let mut reader = Self { fields: redoubt_codec::Reader::new(bytes), what };
         let whole = T::take(&mut reader)?;
@@ -44,13 +44,13 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// The next field; `what` is its name in errors, as far as it has no parts of its own.
+    /// The next field. Errors name it `what`, unless it has parts with names of their own.
     pub(super) fn field<T: Coded>(&mut self, what: &'static str) -> Result<T, CodecError> {
         self.what = what;
         T::take(self)
     }
 
-    /// Where it is.
+    /// The read position.
     pub(super) const fn offset(&self) -> usize {
         self.fields.at_byte()
     }
@@ -63,13 +63,13 @@ impl<'b> Reader<'b> {
         self.fields.u8(self.what).map_err(|error| self.truncated(error))
     }
 
-    /// The tag of a `what`. One that is not known goes to [`Reader::unknown`].
+    /// Reads the tag of a `what`. The caller passes an unknown tag to [`Reader::unknown`].
     pub(super) fn tag(&mut self, what: &'static str) -> Result<u8, CodecError> {
         self.what = what;
         self.byte()
     }
 
-    /// The tag that was just read is none.
+    /// The error for an unknown tag that was just read.
     pub(super) const fn unknown(&self, tag: u8) -> CodecError {
         CodecError::UnknownTag { what: self.what, tag, offset: self.offset() - 1 }
     }
@@ -81,7 +81,7 @@ impl<'b> Reader<'b> {
         })
     }
 
-    /// How many items of at least `min_len_bytes` follow.
+    /// Reads a number of items that have at least `min_len_bytes` each.
     fn count(&mut self, min_len_bytes: usize) -> Result<usize, CodecError> {
         let offset = self.offset();
         let count = self.number()?;

@@ -1,4 +1,4 @@
-//! What messages and records have in common. The layout is in the module above.
+//! Common parts of messages and records. The layout is in the module above.
 
 use super::CodecError;
 use super::bytes::{Coded, Reader, put};
@@ -114,7 +114,7 @@ impl Coded for Proposal {
 
     fn put(&self, out: &mut Vec<u8>) {
         let Self { id: ProposalId { member, incarnation, number }, body } = self;
-        // Room for it at once, so that `out` is moved as little as can be.
+        // Reserves the length at once, so that `out` is moved as seldom as possible.
         out.reserve(body.len() + 4 * 10);
         put!(out: member, incarnation, number, body);
     }
@@ -213,7 +213,7 @@ impl Coded for Opinion {
     }
 }
 
-/// What an item of [`Origins`] is made of.
+/// An item of [`Origins`].
 impl Coded for (MemberId, Incarnation, u64) {
     const MIN_LEN_BYTES: usize = 3;
 

@@ -32,7 +32,7 @@ impl Value {
         }
     }
 
-    /// `bytes` as one of the same kind.
+    /// Decodes `bytes` as a value of the same kind.
     fn decode(&self, bytes: &[u8]) -> Result<Self, CodecError> {
         match self {
             Self::Message(_) => decode_message(bytes).map(Self::Message),
@@ -41,7 +41,7 @@ impl Value {
         }
     }
 
-    /// Whatever is wrong with `bytes`: they are refused, or the only encoding of what they say.
+    /// Damaged `bytes` are rejected, or are the only encoding of the value that they decode to.
     fn require_no_second_form(&self, bytes: &[u8]) {
         if let Ok(other) = self.decode(bytes) {
             assert_eq!(other.encode(), bytes, "{other:?}");
@@ -51,7 +51,7 @@ impl Value {
 
 const LIMIT: u64 = 1 << 60;
 
-/// Values such as a member uses, and records with any numbers at all.
+/// Values in the range that members use, and records with any numbers.
 struct Random(Rng);
 
 impl Random {
@@ -267,7 +267,7 @@ fn snapshot() -> Snapshot {
     Snapshot { next: MIDDLE, epoch: epoch(), origins, as_of: ballot(300, 2) }
 }
 
-/// Between heartbeats, and one with all that there can be.
+/// Progress between heartbeats, and progress with all optional parts.
 fn progress() -> [Progress; 2] {
     let opinion = |member, incarnation, verdict| Opinion {
         member: MemberId(member),
@@ -332,7 +332,7 @@ fn sample_records() -> [(&'static str, Record); 7] {
     ]
 }
 
-/// What `golden.txt` has the bytes of, by name.
+/// The values whose bytes `golden.txt` has, by name.
 fn samples() -> Vec<(&'static str, Value)> {
     let messages = sample_messages().into_iter().map(|(name, message)| (name, Value::Message(message)));
     let records = sample_records().into_iter().map(|(name, record)| (name, Value::Record(record)));
@@ -516,7 +516,8 @@ fn members_ascend_and_none_comes_twice() {
     }
 }
 
-/// No memory is taken for items that the bytes cannot hold: what is left is less than the shortest of them need.
+/// The decoder allocates no memory for items that the bytes cannot hold: fewer bytes follow than the shortest items
+/// need.
 #[test]
 fn lists_longer_than_what_is_left_are_refused() {
     let is_refused = |text: &str, what| {
@@ -529,7 +530,7 @@ fn lists_longer_than_what_is_left_are_refused() {
         is_refused(&format!("01 02 0501 00 01 {count} {rest}"), "acknowledged slots");
         is_refused(&format!("05 0501 64 {count} {rest}"), "membership");
     }
-    // Of items with several fields.
+    // Items with several fields.
     for (count, rest) in [(huge, ""), (huge, "010101010101"), ("02", "010101010101")] {
         is_refused(&format!("05 0501 64 01 01 01 01 00 64 {count} {rest}"), "entries");
         is_refused(&format!("0a {count} {rest}"), "proposals");
@@ -540,7 +541,7 @@ fn lists_longer_than_what_is_left_are_refused() {
     is_refused("01 02 0501 00 00 64 00 02 0101 01 0101", "opinions");
 }
 
-/// What lists rely on.
+/// Requirements of the encoding of lists.
 #[test]
 fn nothing_is_shorter_than_it_says() {
     fn require<T: Coded>(shortest: &T) {

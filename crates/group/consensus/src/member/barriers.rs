@@ -1,8 +1,8 @@
-//! Reads that must see all that was acknowledged before them.
+//! Reads that must see everything that was acknowledged before them.
 //!
-//! What was chosen is on a majority. So the last entry that any of a majority has is not before it, and once all before
-//! that is delivered here, so is everything that was chosen when they answered. If they have it in an epoch that is not
-//! this member's, it asks again: members may have changed.
+//! Chosen entries are on a majority. So the last entry of any member of a majority is not before the last chosen one.
+//! When all entries up to that one are delivered here, so is everything that was chosen at the time of the answers. If
+//! the answers belong to another epoch, the member asks again, because the membership may have changed.
 
 use super::{Effect, Member};
 use crate::message::Message;
@@ -19,13 +19,13 @@ struct Barrier {
     asked_at: Time,
 }
 
-/// Those that are under way.
+/// Barriers in progress.
 #[derive(Debug, Default)]
 pub(super) struct Barriers(BTreeMap<u64, Barrier>);
 
 impl Member {
-    /// Says with [`Effect::BarrierReached`] when everything that is chosen now is delivered here. `nonce` is the
-    /// caller's, and must be another one each time, over all lives of the member.
+    /// Requests an [`Effect::BarrierReached`] when everything that is chosen now is delivered here. The caller chooses
+    /// `nonce`, which must differ for each call, over all incarnations of the member.
     pub fn barrier(&mut self, nonce: u64) {
         let barrier = Barrier {
             epoch: self.log.epoch().ballot,
@@ -49,7 +49,7 @@ impl Member {
     pub(super) fn on_barrier_ask(&mut self, from: MemberId, nonce: u64) {
         let message = Message::BarrierAnswer { nonce, epoch: self.log.epoch().ballot, to: self.log.end() };
         self.send(from, message);
-        // It waits for what it would be told before long.
+        // It waits for the progress that would be sent later.
         self.peer(from).sent_at = None;
     }
 
@@ -66,14 +66,14 @@ impl Member {
             barrier.to = Slot(0);
         }
         if epoch > mine.ballot {
-            // Asked again when this member is there, too.
+            // The question is repeated when this member has that epoch, too.
             return;
         }
         if has_no_majority {
             barrier.answers.extend(mine.voters().iter());
         }
         barrier.answers.insert(from);
-        // What an earlier epoch has after this one's start was not chosen.
+        // Entries of an earlier epoch after the start of this one were not chosen.
         let to = if epoch < mine.ballot { to.min(mine.slot.next()) } else { to };
         barrier.to = barrier.to.max(to);
         let answers = &barrier.answers;
@@ -82,7 +82,7 @@ impl Member {
         self.reach_barriers();
     }
 
-    /// Tells of those that are reached.
+    /// Reports the barriers that are reached.
     pub(super) fn reach_barriers(&mut self) {
         let (delivered, begun) = (self.log.delivered(), self.settled_epoch.ballot);
         let is_reached =
@@ -100,7 +100,7 @@ impl Member {
         }
     }
 
-    /// Asks again where answers are missing.
+    /// Repeats the questions whose answers are missing.
     pub(super) fn retry_barriers(&mut self) {
         let (now, wait_us) = (self.now, self.settings.timing.retransmit_us);
         let mut again = Vec::new();

@@ -1,10 +1,10 @@
-//! Members that are behind: they are given what is chosen, a part at a time, by anyone who has it.
+//! Transfer of chosen entries to members that are behind, in parts, from any member that has them.
 //!
-//! What is not in memory any more is read from the store, by whoever drives the member, in its own time
-//! ([`Effect::Read`]): one part at a time, whoever asks, those who ask in turn. What was chosen stays so, and no later
-//! epoch than the one of the answer has had a say in it, so that nothing that happens meanwhile matters.
+//! The driver of the member reads entries that are no longer in memory from the store, at its own speed
+//! ([`Effect::Read`]). It reads one part at a time, for the requesting members in rotation. Chosen entries never
+//! change, and no epoch after that of the answer influenced them. So other events in the meantime do not matter.
 //!
-//! One that nobody can give what it lacks needs a snapshot.
+//! A member needs a snapshot if no member can send its missing entries.
 
 use super::{Awaited, Effect, Member};
 use crate::message::{Entries, Message};
@@ -14,30 +14,30 @@ use crate::types::{Ballot, MemberId, Slot, Time};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// In times that a message takes to be sent again: an answer may have to be read first, and is long.
+/// In retransmission intervals: an answer may have to be read from the store first, and is long.
 const PATIENCE: u64 = 10;
 
-/// What is under way.
+/// State of the transfers.
 #[derive(Debug, Default)]
 pub(super) struct CatchingUp {
     /// First slot that can be read from the store.
     readable: Option<Slot>,
-    /// Who waits for a part of the store, from where on.
+    /// Members that wait for a part of the store, and their first slot.
     reads: VecDeque<(MemberId, Slot)>,
     is_reading: bool,
-    /// Whom this member has asked for what it lacks, from where on.
+    /// Member that this one asked for its missing entries, the first slot, and the time.
     asked: Option<(MemberId, Slot, Time)>,
-    /// Since when nobody can give it.
+    /// Time since when no reachable member can send the missing entries.
     lacking: Option<Time>,
 }
 
 impl Member {
-    /// What was chosen from this slot on can be read from the store: see [`Effect::Read`].
+    /// Reports that the chosen entries from this slot on can be read from the store: see [`Effect::Read`].
     pub fn set_readable(&mut self, from: Slot) {
         self.catching_up.readable = Some(from);
     }
 
-    /// The answer to [`Effect::Read`]: what was chosen from `from` on. `None`: it cannot be read.
+    /// Answers [`Effect::Read`] with the chosen entries from `from` on, or `None` if the read failed.
     pub fn read(&mut self, to: MemberId, from: Slot, entries: Option<Entries>) {
         self.catching_up.is_reading = false;
         let entries = entries.unwrap_or_default();
@@ -62,14 +62,14 @@ impl Member {
         }
     }
 
-    /// It lacks what this member does not have any more.
+    /// Reports to a member that its missing entries are no longer available here.
     fn give_up_on(&mut self, member: MemberId) {
         let base = self.log.base();
         let base = self.catching_up.readable.map_or(base, |readable| readable.min(base));
         self.send(member, Message::GivenUp { base });
     }
 
-    /// Asks for what others have delivered, if nothing was delivered here for a while.
+    /// Asks for entries that others have delivered, if nothing was delivered here for a while.
     pub(super) fn ask_for_missing(&mut self) {
         let (now, wait_us) = (self.now, self.settings.timing.retransmit_us);
         if now.since(self.delivered_at) < wait_us {
@@ -95,7 +95,7 @@ impl Member {
         }
     }
 
-    /// Whether somebody who is heard was asked for what comes next here, a while ago at most.
+    /// Whether a reachable member was asked for the next entries, and may still answer.
     pub(super) fn is_fetching(&self) -> bool {
         let patience_us = PATIENCE * self.settings.timing.retransmit_us;
         self.catching_up.asked.is_some_and(|(member, from, at)| {
@@ -110,7 +110,7 @@ impl Member {
         self.send(from, Message::Fetch { from: first });
     }
 
-    /// None of those who are heard and ahead has what comes next here.
+    /// No reachable member that is ahead has the next entries.
     fn lack(&mut self, from: MemberId) {
         let timing = &self.settings.timing;
         let is_all_heard = self.log.epoch().voters().iter().all(|id| self.health.is_heard(id, self.now));
@@ -153,9 +153,9 @@ impl Member {
         self.read_next();
     }
 
-    /// What was chosen as of a later epoch than that of this log may differ from what the owners did in this one, and
-    /// was not accepted from them. So it counts as a promise of the later epoch: nothing of this one is acknowledged
-    /// any more.
+    /// Entries that were chosen as of a later epoch may differ from those of the owners in this log's epoch, and were
+    /// not accepted from them. So they count as a promise of the later epoch: this member no longer acknowledges
+    /// anything of its own epoch.
     pub(super) fn on_chosen(
         &mut self,
         from: MemberId,
@@ -176,7 +176,8 @@ impl Member {
             as_of <= self.log.epoch().ballot || self.is_planted(Bug::ChosenByOthersAcknowledged);
         if !is_of_epoch && as_of > self.promised {
             self.promised = as_of;
-            // Who has promised a later epoch must not begin an earlier one: those that promised that did not promise this.
+            // A member that has promised a later epoch must not begin an earlier one. Members that promised the later
+            // epoch did not promise this one.
             self.candidacy = None;
             self.append(Record::Promised(as_of));
         }

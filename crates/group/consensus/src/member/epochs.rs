@@ -1,16 +1,16 @@
-//! How an epoch begins: a candidate gets the promises of a majority, puts together what may have been chosen, and has
-//! a majority take that over with the new epoch's first entry.
+//! Beginning of an epoch: a candidate collects promises from a majority, and combines all entries that may have been
+//! chosen. A majority adopts these together with the first entry of the new epoch.
 //!
-//! An epoch is a ballot of Paxos for all slots at once, in which each slot has one proposer. Who has begun it has
-//! thrown away what earlier epochs had after its start. So of several logs only those of the newest epoch count, and of
-//! those, for each owner, the longest part.
+//! An epoch is a ballot of Paxos for all slots at once, in which each slot has one proposer. A member that begins an
+//! epoch discards the entries of earlier epochs after its start. So only the logs of the newest epoch count. Of these,
+//! the longest part of each owner counts.
 //!
-//! The members change with an epoch, one change at a time: the entry is chosen by a majority of the members before and
-//! of those after, and the next change waits until it is. A candidate that finds an epoch of which it does not know
-//! whether it was chosen asks both.
+//! The membership changes with an epoch, one change at a time. A majority of the previous members and a majority of
+//! the new ones choose the entry; the next change waits until then. A candidate that does not know whether an epoch
+//! was chosen asks both.
 //!
-//! A member becomes a candidate when a majority sees it or another one that should lose or get slots, or when it has
-//! promised an epoch that does not come. What the others see does no harm if it is wrong.
+//! A member becomes a candidate when a majority is reachable and some member should lose or get slots. It also becomes
+//! a candidate when it has promised an epoch that does not begin. Wrong votes of the others do no harm.
 
 use super::{Awaited, Member};
 use crate::log::Log;
@@ -23,7 +23,7 @@ use crate::types::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a candidate has, in its question.
+/// State of a candidate's log, in its question.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub epoch: Ballot,
@@ -40,19 +40,20 @@ pub(super) struct Promise {
     pub entries: Entries,
 }
 
-/// A member that wants to begin an epoch.
+/// A candidacy of this member.
 pub(super) struct Candidacy {
     pub ballot: Ballot,
     since: Time,
     asked_at: Option<Time>,
-    /// What the question says this member has: the answers leave it out. So it stays as it is, whatever comes since.
+    /// State of the log that the question reports; the answers leave that part out. So it stays constant, even if
+    /// entries arrive later.
     asked: Asked,
     promises: BTreeMap<MemberId, Promise>,
     has_own: bool,
 }
 
 impl Member {
-    /// Becomes a candidate if one is needed and it is this member's turn, and goes on with it.
+    /// Becomes a candidate if one is needed and this member's delay is over. Continues an existing candidacy.
     pub(super) fn consider_candidacy(&mut self) {
         if let Some(candidacy) = &self.candidacy {
             if self.now.since(candidacy.since) > self.settings.timing.candidacy_us {
@@ -84,14 +85,14 @@ impl Member {
             true => 0,
             false => self.health.rank(&epoch.membership, self.log.delivered(), self.now),
         };
-        // Who was promised something has to have the time for it.
+        // A promised candidate gets time to begin its epoch.
         let patience_us = if is_stuck { self.settings.timing.candidacy_us } else { 0 };
         if self.now.since(since) >= patience_us + rank * self.settings.timing.rank_us {
             self.become_candidate();
         }
     }
 
-    /// Whether members are to be changed, and can be.
+    /// Whether a membership change is requested and possible.
     fn wants_members(&self) -> bool {
         self.wanted_membership.is_some() && self.is_settled()
     }
@@ -122,16 +123,17 @@ impl Member {
         self.candidacy = None;
         self.needed_since = None;
         self.attempts = (self.attempts + 1).min(8);
-        // Two that want the same should not meet again: neither waits as long as the other.
+        // Two candidates with the same goal should not collide again: their delays differ.
         let mixed = (self.id.0 ^ self.newest.round.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let timing = self.settings.timing;
         let wait_us = timing.rank_us * u64::from(self.attempts);
         self.not_before = Time(self.now.0 + wait_us + mixed % (wait_us + timing.rank_us));
     }
 
-    /// Asks those that have not promised yet.
+    /// Asks the members that have not promised yet.
     fn ask(&mut self) {
-        // Not before its own promise is durable: in another life it could ask for the same epoch with another log.
+        // The own promise has to be durable first. Otherwise a later incarnation could ask for the same epoch with
+        // another log.
         let Some(candidacy) = self.candidacy.as_mut().filter(|candidacy| candidacy.has_own) else { return };
         let wait_us = self.settings.timing.retransmit_us;
         if candidacy.asked_at.is_some_and(|at| self.now.since(at) < wait_us) {
@@ -175,7 +177,7 @@ impl Member {
         self.await_durable(Awaited::Promise { to: from, ballot });
     }
 
-    /// The promise is durable.
+    /// The promise is durable: sends it.
     pub(super) fn promise(&mut self, to: MemberId, ballot: Ballot) {
         if self.promised != ballot || self.log.epoch().ballot >= ballot {
             return;
@@ -190,7 +192,7 @@ impl Member {
         let Some(asked) = self.peers.get(&to).and_then(|peer| peer.asked.clone()) else { return };
         let Asked { epoch, frontiers, delivered } = asked;
         if delivered < self.log.base() {
-            // It has to ask again when it is told what is chosen, or not to ask.
+            // The candidate has to ask again, or not at all, after it received the chosen entries.
             return self.on_fetch(to, delivered.max(self.health.delivered(to)));
         }
         let mine = Arc::clone(self.log.epoch());
@@ -236,7 +238,7 @@ impl Member {
         }
     }
 
-    /// Begins the epoch if enough have promised it.
+    /// Begins the epoch if enough members have promised it. Returns whether it did.
     fn begin_if_promised(&mut self, candidacy: &Candidacy) -> bool {
         if !candidacy.has_own || self.promised != candidacy.ballot {
             return false;
@@ -246,7 +248,7 @@ impl Member {
         let own = (self.log.delivered(), self.settled_epoch.ballot);
         let known = promises.values().map(|promise| (promise.delivered, promise.settled)).chain([own]).max();
         let (delivered, settled) = known.unwrap_or(own);
-        // An epoch that would have begun before what somebody has delivered without it was never chosen.
+        // An epoch was never chosen if a member has delivered slots after its start without it.
         let was_never = |epoch: &EpochStart| epoch.ballot > settled && epoch.slot < delivered;
         let epochs = promises.values().map(|promise| &promise.epoch).chain([mine]);
         let newest = epochs.filter(|epoch| !was_never(epoch)).max_by_key(|epoch| epoch.ballot);
@@ -255,7 +257,7 @@ impl Member {
             newest = Arc::clone(mine);
         }
         if was_never(mine) || newest.slot < self.log.delivered() && newest.ballot > mine.ballot {
-            // First this member has to be told what was chosen.
+            // This member has to receive the chosen entries first.
             return false;
         }
         let has_promised = |member| member == self.id || promises.contains_key(&member);
@@ -287,22 +289,23 @@ impl Member {
             membership,
         });
         self.begin(start, &before);
-        // Somebody has delivered it, so it is chosen.
+        // Another member has delivered these entries, so they are chosen.
         if delivered > self.log.delivered() {
             self.deliver_to(delivered);
         }
         true
     }
 
-    /// Goes on as the only member, without asking anybody: for a group whose other members have lost their stores for
-    /// good. All that this one has accepted is kept, also what may never have been chosen; what only the others had is
-    /// lost. **Two histories, if a majority of the others is still there.** Nothing is delivered before the record of it
-    /// is durable.
+    /// Continues as the only member, without a question to any other: for a group whose other members have lost their
+    /// stores permanently. All entries that this member has accepted stay, including those that may never have been
+    /// chosen. Entries that only the others had are lost. **This creates two histories if a majority of the others
+    /// still exists.** No entry is delivered before its record is durable.
     ///
-    /// The last entry before the new epoch is the mark: a proposal of [`MemberId::NOBODY`], its life the round of the
-    /// epoch. It is in the same record as the epoch, so that there is no history of one alone without it.
+    /// The last entry before the new epoch is the mark: a proposal of [`MemberId::NOBODY`], with the round of the
+    /// epoch as its incarnation. The mark is in the same record as the epoch, so that every history of a lone member
+    /// contains it.
     ///
-    /// The round. None: it is no member, and nothing was done.
+    /// Returns the round, or `None` without any effect if this one is not a member.
     pub fn go_on_alone(&mut self, mark: Arc<[u8]>) -> Option<u64> {
         let before = Arc::clone(self.log.epoch());
         if !before.membership.contains(self.id) {
@@ -339,7 +342,7 @@ impl Member {
         self.begin_with(start, before, None);
     }
 
-    /// As [`Member::begin`], with one more entry before the epoch than this member has.
+    /// Like [`Member::begin`], with an additional entry before the epoch.
     fn begin_with(&mut self, start: Arc<EpochStart>, before: &EpochStart, more: Option<(Slot, Entry)>) {
         let from = self.log.delivered();
         let mut entries = self.log.range(from, start.slot);
@@ -356,12 +359,12 @@ impl Member {
         }
     }
 
-    /// Sends the epoch to a member that has delivered all before `delivered`.
+    /// Sends the epoch to a member that has delivered all slots before `delivered`.
     pub(super) fn send_epoch(&mut self, to: MemberId, delivered: Slot) {
         let start = Arc::clone(self.log.epoch());
         let is_far = self.log.delivered().0.saturating_sub(delivered.0) > self.settings.chunk;
         if is_far || delivered < self.log.base() {
-            // What is chosen comes first, a part at a time.
+            // Chosen entries precede the epoch, in parts.
             return self.on_fetch(to, delivered);
         }
         let entries = self.log.range(delivered, start.slot);
@@ -397,9 +400,9 @@ impl Member {
         self.await_durable(Awaited::Adopted(start.ballot));
     }
 
-    /// An epoch that this member has not begun is under way.
+    /// Asks for an epoch that has begun elsewhere and that this member does not have.
     pub(super) fn ask_for_epoch(&mut self, from: MemberId, ballot: Ballot) {
-        // What is chosen comes first.
+        // Chosen entries come first.
         if ballot < self.promised || self.is_fetching() {
             return;
         }
@@ -418,11 +421,11 @@ impl Member {
     }
 }
 
-/// Puts into `log` all that those who have begun the newest epoch have of it.
+/// Merges into `log` the entries of the newest epoch from all members that have begun it.
 fn merge(log: &mut Log, newest: &Arc<EpochStart>, promises: &BTreeMap<MemberId, Promise>) {
     let of_newest = || promises.values().filter(|promise| promise.epoch.ballot == newest.ballot);
     if newest.ballot > log.epoch().ballot {
-        // Each of them sent all from what is delivered here on.
+        // Each of these members sent all entries from this member's `delivered` on.
         let Some(first) = of_newest().next() else { return };
         let delivered = log.delivered();
         if newest.slot >= delivered {

@@ -1,7 +1,8 @@
-//! What a member finds again after it was stopped, and what it keeps for that.
+//! Recovery of a member from its records, and checkpoints.
 //!
-//! Records are taken in again in their order, and have the same effect; what the user was given is given again
-//! ([`Member::take_replayed`]). Nothing counts that a life had not made durable: others were told nothing of it.
+//! A member replays its records in their order, with the same effect. Its user receives the same deliveries again
+//! ([`Member::take_replayed`]). Anything that an incarnation had not made durable does not count, because it was never
+//! sent to others.
 
 use super::barriers::Barriers;
 use super::catch_up::CatchingUp;
@@ -14,7 +15,7 @@ use crate::types::{Ballot, EpochStart, Incarnation, MemberId, Membership, Slot, 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Why a store's records are none of a member.
+/// Reason why the records of a store do not belong to a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RecoverError {
     /// The first record is not a snapshot.
@@ -22,29 +23,29 @@ pub enum RecoverError {
         "the store does not begin with a snapshot; it is not the store of a member, or its beginning is lost"
     )]
     NoSnapshot,
-    /// Two records do not fit each other.
+    /// A record does not follow from the previous ones.
     #[error("record {0} of the store does not follow from the previous records; the store is damaged")]
     Gap(u64),
 }
 
-/// A member while its records are taken in, one after the other. None of them is kept longer than [`Recovery::give_up`]
-/// says.
+/// A member during the replay of its records, one after the other. It retains no entry longer than
+/// [`Recovery::give_up`] allows.
 pub struct Recovery {
     member: Member,
     count: u64,
 }
 
-/// What a record did.
+/// Result of one record.
 #[derive(Debug)]
 pub struct Replayed {
-    /// What was delivered before counts no more: a snapshot has taken its place.
+    /// Whether a snapshot replaced everything that was delivered before.
     pub is_anew: bool,
-    /// What was chosen, and what of it is the user's: see [`Member::take_replayed`].
+    /// The chosen slots, and the deliveries for the user: see [`Member::take_replayed`].
     pub effects: Vec<Effect>,
 }
 
 impl Recovery {
-    /// `first` is the first record of the store.
+    /// Begins with the first record of the store.
     ///
     /// # Errors
     /// [`RecoverError::NoSnapshot`].
@@ -58,7 +59,7 @@ impl Recovery {
         Ok(Self { member: Member::at(id, &snapshot, settings, now), count: 1 })
     }
 
-    /// Takes in the next one.
+    /// Replays the next record.
     ///
     /// # Errors
     /// [`RecoverError::Gap`].
@@ -72,12 +73,12 @@ impl Recovery {
         Ok(Replayed { is_anew, effects })
     }
 
-    /// As [`Member::give_up`].
+    /// Drops entries before a slot, like [`Member::give_up`].
     pub fn give_up(&mut self, before: Slot) {
         self.member.give_up(before);
     }
 
-    /// There are no more.
+    /// Ends the replay: there are no more records.
     pub fn finish(mut self) -> Member {
         self.member.begin_life();
         self.member
@@ -85,7 +86,7 @@ impl Recovery {
 }
 
 impl Member {
-    /// The first state of every member of a new group, for its store.
+    /// The initial state of every member of a new group, for its store.
     pub fn founding(founders: Membership) -> Snapshot {
         let epoch = EpochStart::founding(founders);
         let mut origins = Origins::default();
@@ -94,11 +95,11 @@ impl Member {
         Snapshot { next: Slot(1), epoch: Arc::new(epoch), origins, as_of }
     }
 
-    /// Starts from the records of its store: for a new one a single [`Record::Snapshot`]. The record that it is started
+    /// Starts from the records of its store: for a new store a single [`Record::Snapshot`]. The record of this start
     /// is among the first effects, and has to be durable before anything is sent.
     ///
     /// # Errors
-    /// If the records are none of a member.
+    /// If the records do not belong to a member.
     pub fn start(
         id: MemberId,
         records: impl IntoIterator<Item = Record>,
@@ -122,7 +123,7 @@ impl Member {
         Ok(member)
     }
 
-    /// All records of its store are taken in: this is another life.
+    /// Begins a new incarnation after the replay.
     fn begin_life(&mut self) {
         let member = self;
         member.appended = RecordCount(0);
@@ -130,10 +131,11 @@ impl Member {
         member.entered(&epoch);
         member.incarnation = Incarnation(member.incarnation.0 + 1);
         member.append(Record::Started(member.incarnation));
-        // All that was read is durable; the epoch is so with what is accepted of it.
+        // All replayed records are durable. So are the epoch and its accepted entries.
         let epoch = member.log.epoch().ballot;
         member.awaited.push_back((member.appended, Awaited::Adopted(epoch)));
-        // Or others have said what was chosen in a later epoch: it is not known what was accepted of this one.
+        // If the promise is of another ballot, other members may have reported entries of a later epoch. Then it is
+        // unknown which of the entries were accepted in this one.
         member.told_as_of = member.promised;
         let is_accepted = member.promised == epoch;
         let frontiers = member.log.frontiers().iter().enumerate().filter(|_| is_accepted);
@@ -191,15 +193,15 @@ impl Member {
         }
     }
 
-    /// Takes in a record of its own store. `None` if it does not fit.
+    /// Replays a record of its own store. Returns `None` if the record does not follow from the previous ones.
     fn replay(&mut self, record: Record) -> Option<()> {
         match record {
             Record::Started(incarnation) => self.incarnation = self.incarnation.max(incarnation),
             Record::Promised(ballot) => self.promised = self.promised.max(ballot),
-            // One that is no news was written by a life that did not know better.
+            // A snapshot that is not ahead was written by an incarnation with an older state.
             Record::Snapshot(snapshot) if snapshot.next <= self.log.delivered() => {}
             Record::Snapshot(snapshot) => {
-                // The user's state at the snapshot has taken the place of what was delivered before it.
+                // The user's state at the snapshot replaces everything that was delivered before it.
                 self.log.jump(&snapshot.epoch, snapshot.next);
                 self.settled_epoch = snapshot.epoch;
                 self.origins = snapshot.origins;
@@ -211,9 +213,9 @@ impl Member {
                 self.log.adopt(start, from, &entries);
             }
             Record::Accepted { epoch, owner, mut turns } => {
-                // Of an epoch that was left since nothing counts.
+                // Records of an epoch that the member left since do not count.
                 if epoch == self.log.epoch().ballot {
-                    // What was skipped before is in no record.
+                    // Skipped slots are in no record.
                     turns.from = turns.from.min(*self.log.frontiers().get(owner)?);
                     self.log.accept(owner, &turns)?;
                 }
@@ -229,7 +231,7 @@ impl Member {
         Some(())
     }
 
-    /// All before what is delivered, to give to a member that needs it.
+    /// State before the first undelivered slot, for a member that needs a snapshot.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             next: self.log.delivered(),
@@ -239,12 +241,12 @@ impl Member {
         }
     }
 
-    /// No later epoch has had a say in what is delivered.
+    /// Ballot bound: no later epoch influenced the delivered entries.
     pub(super) fn as_of(&self) -> Ballot {
         self.log.epoch().ballot.max(self.told_as_of)
     }
 
-    /// Records that can take the place of all that were written so far, once they are durable.
+    /// Records that can replace all records that were written so far, once they are durable.
     pub fn checkpoint(&self) -> Vec<Record> {
         let epoch = self.log.epoch();
         let delivered = self.log.delivered();
@@ -268,9 +270,10 @@ impl Member {
         records
     }
 
-    /// What was delivered by earlier lives, from the store's snapshot on, in order: the user of a member builds its own
-    /// state from it. Only [`Effect::Deliver`] and [`Effect::Begun`], and only once; what follows is among the effects.
-    /// If the store has several snapshots, it begins at the last one that was ahead of what had been delivered.
+    /// The deliveries of earlier incarnations, from the store's snapshot on, in order: the user of a member builds its
+    /// own state from these. They are only [`Effect::Deliver`] and [`Effect::Begun`], and are returned only once.
+    /// Later deliveries are among the effects. If the store has several snapshots, the deliveries begin at the last
+    /// one that was ahead of the delivered slots.
     pub fn take_replayed(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.replayed)
     }

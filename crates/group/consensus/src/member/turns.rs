@@ -1,12 +1,12 @@
-//! Owned slots: proposals are placed, others are skipped, what others did is accepted and acknowledged, and what a
-//! majority has durably is delivered in order.
+//! Owned slots. An owner places its proposals and skips other slots. Members accept and acknowledge the slots of
+//! others, and deliver in order the entries that a majority has durably.
 //!
-//! An owner skips its slots before any entry that it sees, in the same message in which it acknowledges it. So a
-//! proposal is chosen after one round trip to a majority and delivered as soon as all owners have answered.
+//! An owner skips its slots before any entry that it receives, in the same message in which it acknowledges the entry.
+//! So a proposal is chosen after one round trip to a majority and delivered as soon as all owners have answered.
 //!
-//! A skip needs no majority and no disk: nobody else can put anything into the slot in this epoch, this life of its
-//! owner will not, and a later life owns nothing. That no later epoch does either follows from [`Log::chosen_to`]
-//! ending at an entry: a later epoch keeps all chosen entries, and so all slots before them.
+//! A skip needs no majority and no disk. No other member can fill the slot in this epoch, this incarnation of its
+//! owner does not, and a later incarnation owns no slots. Later epochs do not either, because [`Log::chosen_to`] ends
+//! at an entry: a later epoch retains all chosen entries, and so all slots before them.
 //!
 //! [`Log::chosen_to`]: crate::log::Log::chosen_to
 
@@ -17,13 +17,13 @@ use crate::record::Record;
 use crate::types::{Entry, MemberId, Owner, Proposal, Slot};
 use std::sync::Arc;
 
-/// How many proposals are handed on at a time.
+/// Maximum number of proposals in one forwarding message.
 const FORWARDED: usize = 64;
-/// How many of them wait here for room in the window.
+/// Maximum number of forwarded proposals that are queued here for room in the window.
 const MAX_HANDED_ON: usize = 4096;
-/// How many entries one message carries.
+/// Maximum number of entries in one message.
 const MAX_ENTRIES: usize = 1024;
-/// How often it is written down how far everything is delivered.
+/// Interval between records of the delivered slot, in slots.
 const DELIVERED_RECORD_SLOTS: u64 = 1024;
 
 impl Member {
@@ -34,7 +34,7 @@ impl Member {
         let epoch = Arc::clone(self.log.epoch());
         let peer = self.peer(from);
         if progress.incarnation > peer.incarnation {
-            // It may know less than the life before: what was skipped is in no record.
+            // It may know less than its previous incarnation: skipped slots are in no record.
             *peer = Peer { incarnation: progress.incarnation, moved_at: now, ..Peer::default() };
         }
         if progress.epoch > epoch.ballot {
@@ -65,7 +65,7 @@ impl Member {
         }
     }
 
-    /// Takes in what an owner did, this member included.
+    /// Accepts slots of an owner, which may be this member.
     fn accept(&mut self, owner: usize, turns: &Turns) {
         let Some(new) = self.log.accept(owner, turns).filter(|new| new.to > new.from) else { return };
         let (epoch, to, has_entries) = (self.log.epoch().ballot, new.to, !new.entries.is_empty());
@@ -76,7 +76,7 @@ impl Member {
         self.await_durable(Awaited::Accepted { epoch, owner, to, has_entries });
     }
 
-    /// Places what is to be proposed in this member's slots, and skips those before entries of others.
+    /// Places proposals in this member's slots, and skips its slots before entries of others.
     pub(super) fn place_proposals(&mut self) {
         let Some(me) = self.place() else { return };
         let epoch = Arc::clone(self.log.epoch());
@@ -98,14 +98,14 @@ impl Member {
         self.accept(me, &turns);
     }
 
-    /// The first of this member's own proposals that is not placed. They are numbered without a gap.
+    /// The first of this member's own proposals that is not placed. Their numbers have no gaps.
     fn next_own(&self) -> Option<Proposal> {
         let next = self.expected.last(self.id, self.incarnation) + 1;
         let at = next.checked_sub(self.own.front()?.id.number)?;
         self.own.get(usize::try_from(at).ok()?).cloned()
     }
 
-    /// Delivers what is chosen. Whether anything was.
+    /// Delivers chosen entries. Returns whether there were any.
     pub(super) fn settle(&mut self) -> bool {
         let epoch = self.log.epoch();
         let has_begun = |member| match member == self.id {
@@ -155,7 +155,7 @@ impl Member {
                     self.origins.begin(&start);
                     self.settled_epoch = Arc::clone(&start);
                     if start.membership != start.previous {
-                        // Ours, or another one that ours did not know of.
+                        // This member's change, or another one that supersedes it.
                         self.wanted_membership = None;
                     }
                     self.attempts = 0;
@@ -172,7 +172,7 @@ impl Member {
         self.reach_barriers();
     }
 
-    /// Another member asks for its proposals to be placed. It asks again for what is not delivered after a while.
+    /// Queues proposals of another member. That member sends undelivered proposals again after a while.
     pub(super) fn on_forward(&mut self, proposals: Vec<Proposal>) {
         if self.is_owner() {
             let room = MAX_HANDED_ON.saturating_sub(self.handed_on.len());
@@ -180,7 +180,7 @@ impl Member {
         }
     }
 
-    /// Hands on what this member cannot place itself.
+    /// Forwards proposals that this member cannot place itself.
     pub(super) fn forward(&mut self) {
         let epoch = Arc::clone(self.log.epoch());
         if self.place().is_some() || self.own.is_empty() || self.promised != epoch.ballot {
@@ -201,7 +201,7 @@ impl Member {
         }
     }
 
-    /// Looks for owners that hold the others up, and sends again what was not acknowledged.
+    /// Detects owners that hold the others up, and resends slots that were not acknowledged.
     pub(super) fn watch_turns(&mut self) {
         let epoch = Arc::clone(self.log.epoch());
         let end = self.log.end();
@@ -225,18 +225,18 @@ impl Member {
         }
     }
 
-    /// Tells the others what is new here.
+    /// Sends news to the others.
     pub(super) fn tell(&mut self) {
         let epoch = Arc::clone(self.log.epoch());
         let me = self.place();
         let (me_id, voters) = (self.id, epoch.voters());
         for member in voters.union(&self.listeners).iter().filter(|member| *member != me_id) {
             let mut peer = self.peers.remove(&member).unwrap_or_default();
-            // Who only listens asks for what is delivered.
+            // Listeners ask for delivered entries themselves.
             let me = me.filter(|_| voters.contains(member));
             let turns = me.and_then(|me| {
                 let from = peer.sent.max(epoch.turn(me, epoch.slot.next()));
-                // What is given up here it has to get in another way.
+                // Slots that were dropped here have to reach the member in another way.
                 let is_kept = from >= epoch.turn(me, self.log.base());
                 let is_new = from < self.log.frontiers()[me] && self.health.is_heard(member, self.now);
                 (is_kept && is_new).then(|| self.log.turns_of(me, from, MAX_ENTRIES))
@@ -265,8 +265,8 @@ impl Member {
         }
     }
 
-    /// Whether a member waits for what is new here: for proposals, and for what lets its own ones be delivered. What it
-    /// needs for those of others it gets with that, or a little later.
+    /// Whether a member waits for the news: for proposals, or for acknowledgements that let its own proposals be
+    /// delivered. Acknowledgements for the proposals of others follow with these, or a little later.
     fn is_waited_for(&self, member: MemberId, peer: &Peer, turns: Option<&Turns>) -> bool {
         let owner = self.log.epoch().owners.iter().position(|owner| owner.member == member);
         let Some(owner) = owner.filter(|_| self.is_settled()) else { return true };

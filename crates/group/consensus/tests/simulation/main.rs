@@ -1,16 +1,16 @@
-//! Members in a world of one thread, where messages are lost, doubled, delayed and overtaken, members are stopped,
-//! killed, cut off and lose their disks, and clocks run at different speeds, all by one seed.
+//! A simulation of members in one thread. Messages are lost, duplicated, delayed and reordered. Members are stopped,
+//! killed, partitioned and lose their disks, and their clocks run at different speeds. One seed determines everything.
 //!
-//! After each step: whoever delivers a slot delivers what everybody else did, with no gap, each proposal once and in
-//! its member's order; and a barrier is not reached before what was chosen when it was asked for is delivered. When all
-//! trouble is over, a majority goes on without the others, and then everybody delivers everything. A member that is
-//! started again gives out what it had delivered. What a member does not keep in memory it reads from its log, late.
-//! All messages and records are what their bytes say.
+//! Checks after each step: all members deliver the same content of a slot, without gaps, each proposal once and in its
+//! member's order. A barrier is not reached before all entries that were chosen at its request are delivered. When the
+//! faults end, a majority continues without the other members, and then all members deliver everything. A restarted
+//! member repeats its deliveries. A member reads entries that are no longer in memory from its log, with a delay. All
+//! messages and records survive encoding and decoding.
 //!
-//! Much of that trouble comes at any time; some of it comes as an epoch begins ([`BEGINNINGS`]), which it would seldom
-//! meet, and without which some planted bugs are not found.
+//! Many faults come at any time; some come while an epoch begins ([`BEGINNINGS`]). Random times seldom hit that
+//! period, and some planted bugs are only found there.
 //!
-//! `REDOUBT_CONSENSUS_SEEDS=FROM..TO` runs other seeds, and `REDOUBT_CONSENSUS_NOTES=1` says all that happens.
+//! `REDOUBT_CONSENSUS_SEEDS=FROM..TO` runs other seeds, and `REDOUBT_CONSENSUS_NOTES=1` prints all events.
 //!
 //! With the feature `planted-bugs` every planted bug must be found (scripts/planted); `REDOUBT_CONSENSUS_BUG=NAME` turns
 //! on only one.
@@ -89,5 +89,5 @@ fn epochs_are_troubled_as_they_begin() {
 
 const EVERYTHING: Trouble =
     Trouble { loss: 5, doubled: 5, kills: 4, pauses: 4, partitions: 4, changes: 4, all_killed: 1, epochs: 0 };
-/// And when epochs begin.
+/// All faults of [`EVERYTHING`], and faults while epochs begin.
 const BEGINNINGS: Trouble = Trouble { epochs: 15, ..EVERYTHING };

@@ -6,9 +6,9 @@ use redoubt_consensus::{Bug, Settings};
 
 #[derive(Clone, Copy, Debug)]
 enum Mistake {
-    /// Of a member.
+    /// A bug of a member.
     Member(Bug),
-    /// Of the world, as its caller: every read of the log returns its first record.
+    /// A bug of the world as the caller: every read of the log returns its first record.
     FirstRecordRead,
 }
 
@@ -39,7 +39,7 @@ const PLANTED: [Mistake; 15] = [
     Mistake::FirstRecordRead,
 ];
 
-/// Each breaks what is checked in one of these worlds.
+/// Each bug breaks a check in one of these worlds.
 #[test]
 #[ignore = "minutes: for make simulate"]
 fn every_planted_bug_is_found() {

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 static NOTES: LazyLock<bool> =
     LazyLock::new(|| redoubt_test_support::setting_os("REDOUBT_CONSENSUS_NOTES").is_some());
 
-/// What goes wrong, in percent of messages and in times a world.
+/// Faults, in percent of messages or as a number per world.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trouble {
     pub loss: u64,
@@ -21,10 +21,10 @@ pub struct Trouble {
     pub kills: u64,
     pub pauses: u64,
     pub partitions: u64,
-    /// Members are removed, and new ones come.
+    /// Members are removed, and new members join.
     pub changes: u64,
     pub all_killed: u64,
-    /// Of the messages that begin an epoch, in percent: something goes wrong at that moment.
+    /// Percentage of the messages that begin an epoch for which a fault occurs at that moment.
     pub epochs: u64,
 }
 
@@ -56,7 +56,7 @@ enum Event {
     Start {
         member: MemberId,
     },
-    /// Killed, and started again after this time at most.
+    /// Killed, and restarted after this time at most.
     Kill {
         member: MemberId,
         for_us: u64,
@@ -103,33 +103,33 @@ impl Ord for Queued {
 
 struct Node {
     member: Option<Member>,
-    /// Lives and pauses, so that what was queued for an earlier one is not for this one.
+    /// Counter of incarnations and pauses. An event that was queued for an earlier one is ignored.
     life: u64,
-    /// Durable, then not.
+    /// Records on the disk: `durable` durable ones, then the others.
     disk: Vec<Record>,
     durable: usize,
-    /// What was ever written, with what checkpoints have taken the place of: the disk is the end of it.
+    /// All records ever written, including those that checkpoints have replaced. The disk holds the last ones.
     written: Vec<Record>,
     places: Places,
-    /// Where in `written` what was chosen is, from `readable` on.
+    /// Position in `written` of the chosen entries, from `readable` on.
     index: BTreeMap<Slot, u64>,
     readable: Slot,
-    /// Where on the disk the first record of this life is, or would be if all were there.
+    /// Index on the disk of the first record of this incarnation, as if no record had been removed.
     before: isize,
     is_paused: bool,
     held: Vec<(MemberId, Message)>,
-    /// Thousandths of real time that its clock goes in a thousandth.
+    /// Speed of the node's clock, in thousandths of real time.
     rate: u64,
     sync_us: u64,
     delivered: Slot,
     barriers: BTreeMap<u64, Slot>,
     wants_slots: bool,
-    /// It is no member any more, or down for good.
+    /// The node is no longer a member, or is down permanently.
     is_gone: bool,
 }
 
 impl Node {
-    /// What is not durable is lost.
+    /// Drops the records that are not durable.
     fn cut(&mut self) {
         let lost = self.disk.len() - self.durable;
         self.disk.truncate(self.durable);
@@ -141,8 +141,8 @@ impl Node {
         self.written.push(record);
     }
 
-    /// As the product does when it starts: what was chosen before the first record on the disk is known, the rest follows
-    /// from the records.
+    /// Finds the positions of chosen entries, as the product does at a start. Entries before the first record on the
+    /// disk are known, and the records give the others.
     fn find_places(&mut self, id: MemberId) {
         let Some(Record::Snapshot(first)) = self.disk.first() else { panic!("no snapshot") };
         self.index.retain(|slot, _| *slot < first.next);
@@ -173,7 +173,7 @@ impl Node {
         }
     }
 
-    /// What was chosen, from the log.
+    /// Reads chosen entries from the log.
     fn read(&self, from: Slot, count: u64, is_first: bool) -> Option<Entries> {
         let entry = |slot: Slot, place: u64| match is_first {
             true => self.written.iter().find_map(|record| record.entry_at(slot)).unwrap(),
@@ -185,11 +185,11 @@ impl Node {
 }
 
 pub struct World {
-    /// Parts that were read from logs.
+    /// Number of parts that were read from logs.
     reads: usize,
     seed: u64,
     settings: Settings,
-    /// A mistake of the caller: every read of the log returns its first record.
+    /// A bug of the caller: every read of the log returns its first record.
     pub reads_first_record: bool,
     random: Rng,
     now: u64,
@@ -202,11 +202,11 @@ pub struct World {
     delay_us: u64,
     window: u64,
     chunk: u64,
-    /// What is chosen.
+    /// Chosen proposals.
     truth: BTreeMap<Slot, ProposalId>,
     last: BTreeMap<MemberId, (Incarnation, u64)>,
     epochs: BTreeSet<Slot>,
-    /// Everybody's end of what is delivered.
+    /// End of the slots that any member has delivered.
     end: Slot,
     next_member: u64,
     next_nonce: u64,
@@ -328,7 +328,7 @@ impl World {
         let (replayed, delivered) = (member.take_replayed(), member.delivered());
         self.check_replayed(id, &replayed, delivered);
         let node = self.nodes.get_mut(&id).unwrap();
-        // The record of the start is durable before anything else is done.
+        // The record of the start is durable before any other action.
         let life = node.life;
         let effects = member.take_effects();
         node.member = Some(member);
@@ -341,7 +341,8 @@ impl World {
         self.push(self.now, Event::Tick { member: id, life });
     }
 
-    /// What a new life gives its user again is what was chosen, from the first of it to before `delivered`.
+    /// The repeated deliveries of a new incarnation are the chosen entries from their first slot to before
+    /// `delivered`.
     fn check_replayed(&self, id: MemberId, replayed: &[Effect], delivered: Slot) {
         let found: Vec<_> = replayed
             .iter()
@@ -411,7 +412,7 @@ impl World {
                 }
                 Effect::NeedsSnapshot { from } => {
                     if self.install(id, from) {
-                        // What is left was to be done by the life before.
+                        // The remaining effects belong to the previous incarnation.
                         return;
                     }
                 }
@@ -432,7 +433,7 @@ impl World {
         if snapshot.next <= node.member.as_ref().unwrap().delivered() {
             return false;
         }
-        // As the product does: it goes on as a new life.
+        // Like the product, the member continues as a new incarnation.
         node.member = None;
         node.write(Record::Snapshot(snapshot.clone()));
         node.disk.push(Record::Snapshot(snapshot));
@@ -630,7 +631,7 @@ impl World {
                 member.set_willing(node.wants_slots);
             }
             if self.trouble.kills > 0 && nonce % 32 == 7 {
-                // The store is written anew, and takes the place of the old one at once.
+                // The store is replaced at once by a new one.
                 let written = node.disk.len() as isize - node.before;
                 node.disk = member.checkpoint();
                 for record in &node.disk {
@@ -653,12 +654,12 @@ impl World {
         let node = self.nodes.get_mut(&id).unwrap();
         node.member = None;
         node.life += 1;
-        // What was not synced may be there all the same, as far as it was written.
+        // Unsynced records may survive, as far as they were written.
         let unsynced = node.disk.len() - node.durable;
         let kept = self.random.usize(..=unsynced);
         node.durable += kept;
         node.cut();
-        // The others see the connection break, if they can.
+        // The others may detect the broken connection.
         for other in self.nodes.keys().copied().collect::<Vec<_>>() {
             if self.random.bool()
                 && let Some(member) = self.nodes.get_mut(&other).unwrap().member.as_mut()
@@ -681,8 +682,8 @@ impl World {
         self.push(until, Event::Unblock { from, to });
     }
 
-    /// A message about the beginning of an epoch was sent: something goes wrong while that is under way. What an epoch
-    /// promises is seen to hold only in the moments before all are in it, which trouble at any time seldom meets.
+    /// A message about the beginning of an epoch was sent: causes a fault during that beginning. The promises of an
+    /// epoch matter only until all members have begun it. Faults at random times seldom hit that period.
     fn trouble_epoch(&mut self, from: MemberId, to: MemberId) {
         let for_us = [5_000, 50_000, 300_000][self.random.usize(..3)];
         let (one, other) = if self.random.bool() { (from, to) } else { (to, from) };
@@ -693,7 +694,7 @@ impl World {
             }
             2 => self.cut(from, to, self.now + for_us),
             3 => self.silence(one, for_us),
-            // One forgets what it had not made durable, before the other one can say what it knows of it.
+            // One member loses its records that are not durable, before the other one can report their content.
             _ => {
                 self.kill_soon(one, 5_000);
                 self.silence(other, for_us);
@@ -706,7 +707,7 @@ impl World {
         self.push(at, Event::Kill { member: id, for_us });
     }
 
-    /// Nobody hears it.
+    /// Blocks all messages of a member.
     fn silence(&mut self, id: MemberId, for_us: u64) {
         let until = self.now + self.random.u64(1000..=for_us);
         for other in self.nodes.keys().copied().filter(|other| *other != id).collect::<Vec<_>>() {
@@ -740,7 +741,7 @@ impl World {
                 let ids: Vec<_> = self.nodes.keys().copied().collect();
                 let (is_out, is_in) = [(true, true), (true, false), (false, true)][self.random.usize(..3)];
                 let until = self.now + self.random.u64(1000..800_000);
-                // One member, one link, or a part of them.
+                // One member, one link, or a group of members.
                 let (some, others): (Vec<_>, Vec<_>) = match self.random.u8(..3) {
                     0 => (vec![ids[self.random.usize(..ids.len())]], ids.clone()),
                     1 => {
@@ -767,7 +768,7 @@ impl World {
         }
     }
 
-    /// A member's disk is lost, or some come or go; or one comes back that was no member for a while.
+    /// A member requests another membership: members leave, and new or former members join.
     fn change(&mut self) {
         let Some(by) = self.any(|node| node.member.is_some() && !node.is_paused) else { return };
         let member = self.nodes[&by].member.as_ref().unwrap();
@@ -810,7 +811,7 @@ impl World {
         std::sync::Arc::clone(epochs.max_by_key(|epoch| epoch.ballot).unwrap())
     }
 
-    /// Nothing goes wrong any more, but some less than half of the members are down.
+    /// Ends all faults, except that less than half of the members stay down.
     pub fn heal_most(&mut self) {
         self.heal();
         self.settle();
@@ -849,7 +850,7 @@ impl World {
         }
     }
 
-    /// Runs until everybody has everything.
+    /// Runs until all members have delivered everything.
     pub fn settle(&mut self) {
         for _ in 0..200 {
             self.run(self.now + 100_000);
@@ -873,7 +874,7 @@ impl World {
 
     fn is_settled(&self) -> bool {
         let newest = self.newest();
-        // The last slots may hold what was delivered before: a proposal that was handed on twice.
+        // The last slots may hold proposals that were delivered before, because they were forwarded twice.
         let delivered = |node: &Node| node.member.as_ref().map(Member::delivered);
         let end = self.nodes.values().filter_map(delivered).max().unwrap().max(self.end);
         newest.membership.iter().filter(|id| !self.nodes[id].is_gone).all(|id| {
