@@ -1,9 +1,9 @@
 //! Files inside one directory, by names that come from elsewhere.
 //!
-//! The names come from a storage node, and what is in the directory may have been put there by the user of a server,
-//! while this command may be run by root. So neither may lead out of the directory. Invariant: every file is reached
-//! component by component from an open directory, without following a symbolic link and without `..`, and everything
-//! is done on the descriptor that this gives.
+//! The names come from a storage node, and the user of a server may have put files into the directory, while this
+//! command may be run by root. So neither may lead out of the directory. Invariant: every file is reached component
+//! by component from an open directory, without following a symbolic link and without `..`, and everything is done on
+//! the descriptor that this gives.
 
 use crate::error::{CliError, Result};
 use redoubt_wire::control::check_path;
@@ -23,13 +23,13 @@ const DIRECTORY: OFlags =
 /// `NONBLOCK`: something that only looks like a file must not hold the command.
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
-/// See the module.
+/// A directory, with access to the files inside it only.
 pub struct Beneath {
     path: PathBuf,
     directory: OwnedFd,
     /// The directory of the last file, and its name: files come directory by directory.
     last: RefCell<Option<(String, Rc<OwnedFd>)>>,
-    /// Who gets what is made; `None`: it stays with the user of this process.
+    /// Owner of new files and directories; `None`: the user of this process.
     owner: Option<(u32, u32)>,
 }
 
@@ -38,7 +38,7 @@ impl Beneath {
     /// thousand files would have the drive empty its cache as often.
     ///
     /// # Errors
-    /// [`CliError::Io`]; what was written may not be there after a power failure.
+    /// [`CliError::Io`]; written files may be missing after a power failure.
     pub fn sync(&self) -> Result<()> {
         rustix::fs::syncfs(&self.directory).map_err(|errno| CliError::io("sync", &self.path, errno.into()))
     }

@@ -17,7 +17,7 @@ const SOON_DAYS: i64 = 30;
 /// Makes an authority and the first bundles.
 ///
 /// # Errors
-/// What keeps it from being made.
+/// [`CliError::Usage`] if the files cannot be made.
 pub fn create(arguments: &CertificatesCreateArguments) -> Result<()> {
     let mut wanted = wanted(&arguments.names);
     wanted.administrator = true;
@@ -36,7 +36,7 @@ pub fn create(arguments: &CertificatesCreateArguments) -> Result<()> {
 /// Makes further bundles, or renews some.
 ///
 /// # Errors
-/// What keeps them from being made.
+/// [`CliError::Usage`] if the files cannot be made.
 pub fn add(arguments: &CertificatesAddArguments) -> Result<()> {
     let mut wanted = wanted(&arguments.names);
     wanted.administrator = arguments.administrator;
@@ -51,7 +51,7 @@ pub fn add(arguments: &CertificatesAddArguments) -> Result<()> {
 /// Shows what there is and until when it is valid.
 ///
 /// # Errors
-/// What keeps it from being read.
+/// [`CliError::Usage`] if the files cannot be read.
 pub fn show(arguments: &CertificatesShowArguments) -> Result<()> {
     let bundles = redoubt_certificates::show(&arguments.directory).map_err(|error| failed(&error))?;
     if arguments.json {
@@ -77,7 +77,7 @@ pub fn show(arguments: &CertificatesShowArguments) -> Result<()> {
 /// Makes nodes refuse some.
 ///
 /// # Errors
-/// What keeps it from being written.
+/// [`CliError::Usage`] if the lists cannot be written.
 pub fn remove(arguments: &CertificatesRemoveArguments) -> Result<()> {
     let lists = redoubt_certificates::remove(&arguments.directory, &arguments.bundles);
     let lists = lists.map_err(|error| failed(&error))?;

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A node greets at once; what it is asked afterwards may take long.
+/// A node greets at once; later replies may take long.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// A control connection to a node.
 pub struct Client {
     address: String,
     reader: BufReader<Reader>,
@@ -128,7 +128,7 @@ impl Client {
             {
                 CliError::Silent { address, after: GREETING_TIMEOUT }
             }
-            // A node of another version says so well enough itself.
+            // The message of a node of another version is clear enough.
             CliError::Wire { address, source } if !matches!(source, WireError::Disagreement(_)) => {
                 CliError::NotANode { address, source }
             }
@@ -313,7 +313,7 @@ impl Client {
     }
 }
 
-/// What a node says, without what a terminal would take for commands.
+/// A node's message, without control characters that a terminal would interpret.
 fn printable(message: &str) -> String {
     message.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }

@@ -42,7 +42,7 @@ fn open(device: &Path) -> Result<std::sync::Arc<RawDevice>> {
     RawDevice::open(device).map_err(|error| CliError::Usage(error.to_string()))
 }
 
-/// What `show` prints.
+/// Output of `show`.
 #[derive(Serialize)]
 struct Shown {
     path: String,

@@ -1,7 +1,7 @@
 //! `redoubt doctor`: looks at a host and says what to change.
 //!
-//! Each check is two functions: one that gathers facts, and a pure one that judges them. Nothing is changed on the
-//! host, no volume is attached and no server is started; what must be tried out is tried in files without a name.
+//! Each check has two functions: the first gathers facts, the second is pure and judges them. Nothing is changed on
+//! the host, no volume is attached and no server is started; trials use files without a name.
 
 pub mod args;
 mod credentials;

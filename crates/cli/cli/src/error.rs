@@ -6,13 +6,13 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// See the module.
+/// An error of the command.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// A file operation failed.
     #[error("cannot {action} {}: {source}{}", path.display(), advice(source))]
     Io {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
         /// On what.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum CliError {
         /// Why.
         source: std::io::Error,
     },
-    /// What answers does not answer.
+    /// The peer accepted the connection but does not answer.
     #[error(
         "{address} accepted the connection but sent nothing for {} s; check that a storage node listens there",
         after.as_secs()
@@ -58,12 +58,12 @@ pub enum CliError {
         /// How long was waited.
         after: Duration,
     },
-    /// What answers is not a node.
+    /// The peer is not a node.
     #[error("{address} did not send a Redoubt handshake: {source}; check the address")]
     NotANode {
         /// Its address.
         address: String,
-        /// What is wrong.
+        /// The protocol error.
         source: WireError,
     },
     /// The node sent something that is not understood.
@@ -71,7 +71,7 @@ pub enum CliError {
     Wire {
         /// Its address.
         address: String,
-        /// What is wrong.
+        /// The protocol error.
         source: WireError,
     },
     /// The node is of an earlier version, without something that is needed.

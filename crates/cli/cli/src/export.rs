@@ -26,7 +26,7 @@ pub fn run(arguments: &ExportArguments) -> Result<()> {
 /// Writes a volume into a directory that is new or empty.
 ///
 /// # Errors
-/// [`CliError::Usage`] if the directory holds something; what the node answers; [`CliError::Io`].
+/// [`CliError::Usage`] if the directory is not empty; errors of the node; [`CliError::Io`].
 pub fn write(connector: &Connector, volume: &str, to: &Path) -> Result<()> {
     crate::tls::check_volume(connector, volume)?;
     let mut client = Client::connect(connector)?;

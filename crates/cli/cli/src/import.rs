@@ -1,7 +1,7 @@
 //! `redoubt volume import`: a data directory becomes a volume.
 //!
-//! The source is only read. Pages are checked one by one: a torn page is taken from the doublewrite area if a good
-//! copy is there, or left empty if redo starts it anew; otherwise the import is refused. page_compressed pages are
+//! The source is only read. Pages are checked one by one. A torn page is taken from the doublewrite area if a good
+//! copy is there, or left empty if redo initialises it; otherwise the import is refused. page_compressed pages are
 //! sent uncompressed, because redo describes the uncompressed page.
 
 pub mod args;
@@ -27,7 +27,7 @@ use std::os::unix::fs::FileExt;
 /// Imports a data directory.
 ///
 /// # Errors
-/// [`CliError::Usage`] if the source cannot be taken as it is; what the node answers.
+/// [`CliError::Usage`] if the source cannot be taken as it is; errors of the node.
 pub fn run(arguments: &ImportArguments) -> Result<()> {
     let volume = &arguments.volume.name;
     let source = Source::open(&arguments.from, Layout::of(&arguments.from, &arguments.layout)?)?;

@@ -8,7 +8,7 @@ use redoubt_console::manual::Manual;
 
 const NAME: &str = "redoubt";
 
-/// What every sub-command does; also in `docs/reference/exit-codes.md`.
+/// Exit codes of every sub-command; also in `docs/reference/exit-codes.md`.
 const EXIT_STATUS: [(&str, &str); 4] = [
     ("0", "Done."),
     ("1", "Failed. One line on standard error says what, where, and what to do."),

@@ -237,7 +237,7 @@ fn make_place(path: Option<&Path>) -> Result<()> {
     }
 }
 
-/// What is made here will hold whole databases: it is for no other user.
+/// Makes a directory that only its owner can read: it will hold whole databases.
 fn make_private_directory(path: &Path) -> Result<()> {
     if path.exists() {
         return crate::show::make_directory(path);

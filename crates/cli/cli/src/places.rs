@@ -1,11 +1,11 @@
 //! Settings that put a server's files outside its data directory, and where those files are on a volume.
 //!
-//! A volume is one data directory. Which disk a file is on is the node's business there, so these settings say
-//! nothing that counts any more: `redoubt run` overrides each of them on the server's command line, and the files lie
-//! in the data directory itself, under the names they have everywhere (`undo001`, `ib_logfile0`, `ibdata1`,
-//! `aria_log_control`, `mysql-bin.000001`). So a takeover needs no directory but one, an export is one plain data
-//! directory, and changing such a setting changes nothing. Redo names no file of these (FILE records are about tables
-//! only), so none of it moves anything in a log. [`crate::import`] lays a stopped server's files out in the same way.
+//! A volume is one data directory. Which disk a file is on is the node's business there, so these settings have no
+//! effect any more: `redoubt run` overrides each of them on the server's command line. The files lie in the data
+//! directory itself, under the names they have everywhere (`undo001`, `ib_logfile0`, `ibdata1`, `aria_log_control`,
+//! `mysql-bin.000001`). So a takeover needs no directory but one, an export is one plain data directory, and changing
+//! such a setting changes nothing. Redo names no file of these (FILE records are about tables only), so none of it
+//! moves anything in a log. [`crate::import`] lays a stopped server's files out in the same way.
 //!
 //! Pure but for looking at which directories are there.
 
@@ -92,8 +92,8 @@ pub fn in_data_directory(name: &OsStr) -> String {
     format!("./{}", name.to_string_lossy())
 }
 
-/// Files that lie inside the data directory stay where a volume has them already: `marker` is the one that tells. Where
-/// it does not, the directory is not in the volume either, and nobody could make it there.
+/// Files that lie inside the data directory stay where a volume has them already, which `marker` shows. Without it,
+/// the directory is not in the volume either, and could not be made there.
 fn stays(directory: &Path, marker: &OsStr, datadir: &Path) -> bool {
     let datadir = resolve(datadir, "");
     directory == datadir || (directory.starts_with(&datadir) && directory.join(marker).exists())
@@ -109,7 +109,7 @@ pub fn directory_of<'s>(
     Some((value, resolve(datadir, value)))
 }
 
-/// A file that is set, and where it is. A value that ends in a slash, and one that only switches on or off, names none.
+/// Path of the file that an option names. A value that ends in a slash names none; nor does a switch.
 pub fn file_of<'s>(
     settings: &'s HashMap<String, String>,
     option: &str,
@@ -136,7 +136,7 @@ pub fn is_absolute_below(settings: &HashMap<String, String>, option: &str, datad
     directory.is_some_and(|directory| directory != datadir && directory.starts_with(datadir))
 }
 
-/// What the server calls a file that belongs to the binary log of this base name.
+/// Name of a file that belongs to the binary log of this base name.
 pub fn with_ending(base: &Path, ending: &str) -> PathBuf {
     let name = base.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.split('.').next().unwrap_or_default();
@@ -166,7 +166,7 @@ pub fn resolve(datadir: &Path, value: &str) -> PathBuf {
             _ => path.push(part),
         }
     }
-    // What is there of it, without links.
+    // The existing part of it, without links.
     let there = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     let resolved = there.and_then(|(above, found)| Some(found.join(path.strip_prefix(above).ok()?)));
     resolved.unwrap_or(path)

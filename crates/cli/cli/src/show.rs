@@ -70,7 +70,7 @@ pub fn make_directory(path: &Path) -> Result<()> {
 /// Asks a person to type `expected`; `doing` is what needs the answer.
 ///
 /// # Errors
-/// [`CliError::Usage`] if nobody can be asked; [`CliError::Io`].
+/// [`CliError::Usage`] without a terminal; [`CliError::Io`].
 pub fn confirm(doing: &str, question: &str, expected: &str) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
         return Err(CliError::Usage(format!("{doing} needs --yes without a terminal")));

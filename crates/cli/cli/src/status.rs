@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Shows a node and its volumes.
 ///
 /// # Errors
-/// What the node answers.
+/// Errors of the node.
 pub fn run(arguments: &StatusArguments) -> Result<()> {
     if let Some(datadir) = arguments.datadir.as_deref().filter(|_| arguments.local_log) {
         return crate::run::local_log::status::run(datadir, arguments.json);
@@ -66,7 +66,7 @@ pub fn run(arguments: &StatusArguments) -> Result<()> {
 /// State of a node.
 ///
 /// # Errors
-/// What the node answers.
+/// Errors of the node.
 pub fn fetch(connector: &Connector) -> Result<NodeStatus> {
     let mut client = Client::connect(connector)?;
     match client.call(&Request::Status)? {

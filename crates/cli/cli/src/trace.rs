@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// How often samples are fetched.
 const FETCH_INTERVAL: Duration = Duration::from_secs(1);
-/// The server sends its part once per second; what belongs to the last second comes after that.
+/// The server sends its part four times per second; the last samples arrive after the end of the trace.
 const LAST_WORDS: Duration = Duration::from_millis(2500);
 /// Samples kept of each kind, so that a long trace does not take all memory. Later ones are counted only.
 const KEPT: usize = 200_000;
@@ -56,7 +56,7 @@ struct Quantiles {
 /// Traces a volume for a while and prints what was found.
 ///
 /// # Errors
-/// What the node answers.
+/// Errors of the node.
 pub fn run(arguments: &TraceArguments) -> Result<()> {
     let connector = arguments.address.connector()?;
     crate::tls::check_volume(&connector, &arguments.volume)?;

@@ -10,7 +10,7 @@ use redoubt_wire::control::{Reply, Request};
 /// Creates an empty volume.
 ///
 /// # Errors
-/// What the node answers.
+/// Errors of the node.
 pub fn create(arguments: &CreateArguments) -> Result<()> {
     let (name, encrypted) = (&arguments.volume.name, arguments.encryption.encrypted);
     let mut client = Client::connect(&arguments.volume.address.connector()?)?;
@@ -32,7 +32,7 @@ pub fn say_key(reply: &Reply) {
 /// Lists volumes.
 ///
 /// # Errors
-/// What the node answers.
+/// Errors of the node.
 pub fn list(arguments: &ListArguments) -> Result<()> {
     let node = status::fetch(&arguments.address.connector()?)?;
     if arguments.json {
@@ -71,7 +71,7 @@ pub fn list(arguments: &ListArguments) -> Result<()> {
 /// Shows one volume.
 ///
 /// # Errors
-/// What the node answers.
+/// Errors of the node.
 pub fn show(arguments: &ShowArguments) -> Result<()> {
     let volume = status::fetch_volume(&arguments.volume.address.connector()?, &arguments.volume.name)?;
     if arguments.json {
@@ -84,7 +84,7 @@ pub fn show(arguments: &ShowArguments) -> Result<()> {
 /// Deletes a volume.
 ///
 /// # Errors
-/// What the node answers; [`CliError::Usage`] if it is not confirmed.
+/// Errors of the node; [`CliError::Usage`] if it is not confirmed.
 pub fn delete(arguments: &DeleteArguments) -> Result<()> {
     let name = &arguments.volume.name;
     let mut client = Client::connect(&arguments.volume.address.connector()?)?;

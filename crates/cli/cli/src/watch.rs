@@ -1,7 +1,7 @@
 //! `redoubt status --watch`, `redoubt group status --watch`: the state again and again, with rates.
 //!
 //! On a terminal it is drawn in place; elsewhere there are lines for each interval, and with `--json` one object per
-//! line. Who goes away is waited for.
+//! line. It waits for a server or node that goes away.
 
 use crate::error::{CliError, Result};
 use crate::show::bytes;
@@ -24,7 +24,7 @@ pub type Show<T> = fn(&T, Option<(Duration, &T)>) -> String;
 pub struct Watch {
     /// Between two looks.
     pub interval: Duration,
-    /// So many looks; none: until nobody reads any more.
+    /// Number of samples; `None`: until standard output is closed.
     pub limit: Option<u32>,
     /// For programs.
     pub json: bool,
@@ -41,7 +41,7 @@ pub fn run(fetch: impl FnMut() -> Result<NodeStatus>, watch: &Watch) -> Result<(
 /// Shows what `fetch` gives again and again, until standard output is gone.
 ///
 /// # Errors
-/// [`CliError::Io`] if standard output fails; what `fetch` says the first time, when an address may be wrong.
+/// [`CliError::Io`] if standard output fails; the error of the first `fetch`, when an address may be wrong.
 pub fn show<T: Serialize>(
     mut fetch: impl FnMut() -> Result<T>,
     watch: &Watch,
@@ -75,7 +75,7 @@ pub fn show<T: Serialize>(
         let mut out = std::io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => {}
-            // Whoever read it has seen enough.
+            // The reader has closed the pipe.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
             Err(error) => return Err(CliError::io("write to", "standard output", error)),
         }
@@ -100,7 +100,7 @@ fn in_place(text: &str) -> String {
 
 type Earlier<'a> = Option<(Duration, &'a NodeStatus)>;
 
-/// What happened between two looks at a volume. Without an earlier one, everything is 0.
+/// Rates between two samples of a volume. Without an earlier one, everything is 0.
 struct Rates {
     received: f64,
     avoided: f64,

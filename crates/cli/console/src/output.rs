@@ -1,10 +1,9 @@
-//! What is said to people: `say!` on standard output, `complain!` on standard error.
+//! Output for people: `say!` on standard output, `complain!` on standard error.
 //!
-//! The standard library's macros panic when nobody reads any more (`| head`, a log whose reader ended) or the disk
-//! with the log is full. A node, or a reader that answers the kernel, must not end by that, and a command that only
-//! shows something need not say it. So: what cannot be said is left out; only when standard output goes to something
-//! that is full or broken, and not to somebody who has seen enough, the command fails, for its output is what it was
-//! for.
+//! The standard library's macros panic when the reader has ended (`| head`, a log) or the disk with the log is full.
+//! A node, or a reader that answers the kernel, must not end by that, and a command that only shows something need
+//! not report it. So text that cannot be written is dropped. The command fails only if standard output is full or
+//! broken, because then its result is lost; a pipe that its reader has closed is no failure.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};

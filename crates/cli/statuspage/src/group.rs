@@ -1,6 +1,6 @@
 //! The page of a group of servers: its members now, and over the last ten minutes.
 //!
-//! What a group is stands elsewhere: here it is JSON that the page in `assets/group.js` understands. Invariants: a
+//! The group's data is JSON, which the page in `assets/group.js` reads; its type is defined elsewhere. Invariants: a
 //! request asks no server; the history holds [`HISTORY`] moments at most. The lock is a leaf, held for moments only.
 
 use crate::exposition::CONTENT_TYPE;
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A group at a moment, or why nothing is known of it.
+/// A group at a moment, or the reason why its state is unknown.
 pub type Seen<T> = Result<T, String>;
 
 #[derive(Serialize)]

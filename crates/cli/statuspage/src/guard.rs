@@ -1,8 +1,8 @@
 //! Which names a request may ask for the page under.
 //!
 //! A web site whose name is made to mean 127.0.0.1 could have a visitor's browser read the page as if it were the
-//! site's own. The browser then says the site's name as Host. An address is not a name that somebody else controls,
-//! so addresses are fine.
+//! site's own. The browser then sends the site's name as Host. An address is not a name that an attacker controls, so
+//! addresses are accepted.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

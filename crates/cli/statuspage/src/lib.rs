@@ -13,8 +13,8 @@
 //! * Nothing can be changed: only GET and HEAD are answered, and no path does anything.
 //! * All connections are served by one thread of low priority, and are bounded in number, header size and lifetime
 //!   ([`server`]).
-//! * A request whose Host is a name that nobody gave to this page is refused, so that a foreign web site cannot have
-//!   a browser read it under its own name (DNS rebinding; [`guard`]).
+//! * A request whose Host is not a name of this page is refused, so that a foreign web site cannot have a browser
+//!   read it under its own name (DNS rebinding; [`guard`]).
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -65,7 +65,7 @@ pub enum StatusPageError {
     Start(std::io::Error),
 }
 
-/// What the options are called that name the address, and that let others read the page: for messages.
+/// Names of the options for the address and for remote access, for messages.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionNames {
     /// The address.
@@ -81,7 +81,7 @@ impl Default for OptionNames {
     }
 }
 
-/// What the operator decides.
+/// Settings by the operator.
 #[derive(Clone, Debug, Default)]
 pub struct PageSettings {
     /// Address to listen on, `host:port`; port 0 takes a free one.

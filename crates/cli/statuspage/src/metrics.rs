@@ -1,8 +1,8 @@
 //! The state of a node in the text format of Prometheus (version 0.0.4).
 //!
 //! Names follow the conventions of Prometheus: units are base units and last, counters end with `_total`. Every
-//! counter that the node or the server's library has is there: one that no table here knows gets a name made from its
-//! own.
+//! counter that the node or the server's library has is there: a counter without an entry in a table here gets a name
+//! made from its own.
 
 use crate::exposition::{Kind, head, number, sample};
 use redoubt_wire::control::{NodeStatus, Room, VolumeStatus};
@@ -438,7 +438,7 @@ const SERVER_COUNTERS: &[(&str, &str, &str)] = &[
     ("page_cache_capacity_bytes", "", ""),
 ];
 
-/// The metrics of a node whose state was looked at then.
+/// Renders the metrics of a node whose state was read at this time.
 pub fn render(node: &NodeStatus, at_unix_ms: u64) -> String {
     let mut out = String::new();
     let (version, volumes) = (("version", node.version.clone()), &node.volumes);
@@ -534,7 +534,7 @@ fn counters(
     let mut names: Vec<&String> = volumes.iter().flat_map(|volume| of(volume).keys()).collect();
     names.sort_unstable();
     names.dedup();
-    // What is known is there even before a server has said anything, so that dashboards and alerts find it.
+    // Known counters are there even before a server has reported any, so that dashboards and alerts find them.
     let unknown = names.iter().filter(|name| !known.iter().any(|(counter, ..)| counter == *name));
     let made: Vec<_> =
         unknown.map(|counter| (counter.as_str(), made_name(prefix, counter), made_help(counter))).collect();

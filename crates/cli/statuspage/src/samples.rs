@@ -1,4 +1,4 @@
-//! The state of the node as of the last second, and what it was in the ten minutes before.
+//! The state of the node as of the last second, and its history of ten minutes.
 //!
 //! Invariants: a sample does not change; each form of it is rendered once, when it is first asked for. The history
 //! holds [`HISTORY`] points at most. The lock is a leaf, held for moments only.
@@ -19,7 +19,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// Points kept.
 pub const HISTORY: usize = 600;
 
-/// What a point holds of a volume, in this order. Counters are as they are; rates are for who draws them.
+/// Columns of a point of a volume, in this order. Counters are as they are; the page computes rates.
 const COLUMNS: [&str; 25] = [
     "w_lsn",
     "d_lsn",
@@ -75,7 +75,7 @@ struct Recent {
     history: VecDeque<Moment>,
 }
 
-/// See the module.
+/// The newest sample, and the history.
 pub struct Samples {
     state: Mutex<Recent>,
 }
@@ -184,12 +184,12 @@ impl Sample {
         }
     }
 
-    /// What `redoubt status --json` prints.
+    /// Output of `redoubt status --json`.
     pub fn status_json(&self) -> Bytes {
         self.status_json.get_or_init(|| json(&self.status)).clone()
     }
 
-    /// What the page asks for once per second.
+    /// The state that the page requests once per second.
     pub fn live_json(&self) -> Bytes {
         self.live_json.get_or_init(|| json(&Live { node: &self.status, moment: &self.moment })).clone()
     }
@@ -206,7 +206,7 @@ fn json<T: Serialize>(value: &T) -> Bytes {
     Bytes::from(serde_json::to_vec(value).unwrap_or_default())
 }
 
-/// Bytes of pages that the server wanted to write and that nobody wrote or sent.
+/// Bytes of page writes of the server that were neither stored nor sent.
 pub fn avoided_bytes(volume: &VolumeStatus) -> u64 {
     let counter = |name| volume.server_counters.get(name).copied().unwrap_or(0);
     counter("page_bytes_dropped") + counter("doublewrite_bytes_dropped")

@@ -35,7 +35,7 @@ pub const CONNECTION_LIFE: Duration = Duration::from_secs(60);
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// After an error of accept, most likely too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// How much the thread gives way to others, from 0 to 19.
+/// Nice value of the thread, from 0 to 19.
 const NICENESS: i32 = 10;
 
 pub const HTML: &str = "text/html; charset=utf-8";
@@ -58,7 +58,7 @@ const FILES: [File; 6] = [
     ("/uplot-license.txt", TEXT, include_bytes!("../assets/vendor/uplot/LICENSE")),
 ];
 
-/// Nothing from elsewhere, nothing inline, nowhere to send anything, and in nobody's frame.
+/// Nothing from elsewhere, nothing inline, nowhere to send anything, and no embedding in frames.
 const HEADERS: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -87,12 +87,12 @@ impl Drop for Handle {
     }
 }
 
-/// What is served.
+/// Content of a server.
 pub trait Site: Send + Sync + 'static {
     /// Files that do not change.
     fn files(&self) -> &'static [File];
 
-    /// What else is at a path: media type, contents.
+    /// Media type and contents of the other paths.
     fn find(&self, path: &str) -> Option<(&'static str, Bytes)>;
 
     /// Result of the health check at this path; `None` if the path is not a health check.
@@ -100,7 +100,7 @@ pub trait Site: Send + Sync + 'static {
         None
     }
 
-    /// For those who ask for what there is not: what there is.
+    /// List of the existing paths, for a 404 response.
     fn paths(&self) -> &'static str;
 
     /// The option that gives this page a name.
@@ -231,7 +231,7 @@ fn respond(request: &Request<Incoming>, served: &Served) -> Response<Full<Bytes>
     response
 }
 
-/// Exactly one Host, and one that is allowed.
+/// True if there is exactly one Host header, with an allowed name.
 fn host_is_allowed(headers: &HeaderMap, names: &[String]) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok());

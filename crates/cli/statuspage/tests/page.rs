@@ -222,7 +222,7 @@ fn slow_and_many_clients_are_cut_off_and_the_page_is_there_again() {
     let mut clients: Vec<_> = (0..200)
         .map(|_| {
             let mut stream = TcpStream::connect(address).unwrap();
-            // Those that find no place are closed, perhaps before this.
+            // Connections above the limit are closed, perhaps before this.
             let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: local");
             // The page ends it, not this.
             stream.set_read_timeout(Some(GUARD)).unwrap();

@@ -1,5 +1,5 @@
-//! The lowest layer: the C library, messages, the configuration, what paths and descriptors mean. It knows nothing of a
-//! storage node.
+//! The lowest layer: the C library, messages, the configuration, the classification of paths and descriptors. It is
+//! independent of the storage node.
 
 pub mod classify;
 pub mod config;

@@ -1,4 +1,4 @@
-//! The calls of the server: hooks in place of the C library's functions, and what a call means.
+//! The calls of the server: hooks in place of the C library's functions, and the handling of each call.
 
 pub mod files;
 pub mod hooks;

@@ -1,5 +1,5 @@
 //! The connections to the storage node: the ordered log connection with its notices ([`stream`]), and those of page
-//! requests ([`pool`]), over [`link`]. Frames and requests are bytes here; what they mean is decided above.
+//! requests ([`pool`]), over [`link`]. Frames and requests are bytes here; the layers above interpret them.
 
 pub mod link;
 pub mod pool;
@@ -41,7 +41,7 @@ pub fn new_session(config: &Config, tls: Option<Arc<ClientTls>>) -> StreamConfig
         timeout: config.timeout,
         system_files: config.system_files.clone(),
         datadir: config.datadir.clone(),
-        // Not a signal: the server would take it for a defect of its own, and answer while it writes a backtrace.
+        // Not a signal: the server would treat it as a crash of its own, and answer while it writes a backtrace.
         end_server: || real::exit_now(STATUS_OF_END),
     }
 }

@@ -1,7 +1,7 @@
-//! What is sent and what is read: the stream and the page requests, with what must be remembered about pages and names.
+//! The stream and the page requests, with the state of pages and names that they need.
 //!
-//! [`Content`] is what a kind of file is handed. The modules below it take what they need one by one, and know nothing
-//! of each other where they need not.
+//! [`Content`] is passed to each kind of file. The modules below it take the parts that they need one by one, and are
+//! independent of each other as far as possible.
 
 pub mod deleted;
 pub mod dirty;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use verify::DroppedImages;
 
-/// See the module.
+/// Stream, page requests, and the state of pages and names.
 pub struct Content {
     /// Absolute path of the data directory.
     pub datadir: Vec<u8>,

@@ -4,13 +4,15 @@
 //! Layers, from the server downwards. Each is a folder, and uses only those below it (`tests/layers.rs`):
 //!
 //! * [`calls`]: the C functions that the server calls instead of the C library's ([`calls::hooks`]; raw pointers end
-//!   there), and what a call means, by [`base::classify`] and the kind of file ([`calls::files`] for names,
-//!   [`calls::io`] for descriptors). [`calls::library`] is what an active library holds, [`calls::process`] the only
-//!   place that knows of it process-wide.
+//!   there), and the handling of each call by [`base::classify`] and the kind of file.
+//!   * [`calls::files`]: calls on names.
+//!   * [`calls::io`]: calls on descriptors.
+//!   * [`calls::library`]: the state of an active library.
+//!   * [`calls::process`]: the only place that refers to it process-wide.
 //! * [`kinds`]: one module per kind of file: the redo log, tablespaces, plain files, mappings. Each is handed a
-//!   [`content::Content`], and knows neither descriptors nor the process.
+//!   [`content::Content`], and is independent of descriptors and the process.
 //! * [`content`]: what is sent and what is read: names, dirty pages, need, page cache, reading ahead, verification.
-//! * [`connections`]: the stream and the page requests. What the stream has not got rid of is in
+//! * [`connections`]: the stream and the page requests. Unsent frames of the stream are in
 //!   [`connections::unsent_file`].
 //! * [`base`]: the C library ([`base::real`]), messages, configuration, the meaning of paths.
 //!

@@ -50,7 +50,7 @@ impl Host {
         Self { directory, datadir }
     }
 
-    /// What `redoubt run` does before each start: the file of what the node has not taken is there, and keeps nothing.
+    /// Does the work of `redoubt run` before each start: makes an empty file for unsent frames.
     fn prepare(&self) {
         let head = redoubt_resend_queue::layout::new_head("0123456789abcdef0123456789abcdef").unwrap();
         let path = self.datadir.join(redoubt_resend_queue::FILE_NAME);
@@ -183,7 +183,7 @@ fn make_temporary_files() {
         // SAFETY: made by into_raw; its length is the same.
         drop(unsafe { CString::from_raw(template) });
         write(fd, "one ");
-        // What was opened to append does so from anywhere.
+        // A descriptor opened to append does so from any position.
         // SAFETY: no pointers.
         if unsafe { libc::fcntl(fd, libc::F_GETFL) } & libc::O_APPEND != 0 {
             // SAFETY: no pointers.
@@ -251,7 +251,7 @@ fn make_refused_calls() {
         refused(i64::from(libc::symlinkat(a.as_ptr(), libc::AT_FDCWD, c.as_ptr())), libc::EPERM);
         assert!(!std::path::Path::new("d/b").exists() && !std::path::Path::new("d/c").exists());
         refused(i64::from(libc::fcntl(fd, libc::F_SETFL, libc::O_APPEND)), libc::EOPNOTSUPP);
-        // What changes nothing that matters here passes.
+        // Flags without an effect here pass.
         succeeded(libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK));
         let mut pipe = [0; 2];
         succeeded(libc::pipe(pipe.as_mut_ptr()));
@@ -338,7 +338,7 @@ fn import_tablespaces() {
     let blocks = |name| std::fs::metadata(name).unwrap().blocks();
     let request_bytes = REQUEST_PAGES * PAGE_BYTES;
 
-    // As an import: one look at all of it, then the pages are changed and written, here not all of them.
+    // As an import: read the whole file, then change and write pages, but not all of them.
     let file = open("d/t.ibd");
     assert!(read(&file, PAGE_BYTES, 0) == page(0, 1));
     assert!(read(&file, PAGE_BYTES, 3 * PAGE_BYTES) == page(3, 1));

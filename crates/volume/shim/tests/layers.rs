@@ -44,7 +44,7 @@ fn named(text: &str, own: &Module, is_layers_child: bool) -> BTreeSet<Module> {
             None => vec![identifier(rest)],
         };
         for name in names {
-            // What is no module is of the layer's own file.
+            // A name that is no module is of the layer's own file.
             let is_module = name.starts_with(|letter: char| letter.is_lowercase()) && name != "new_session";
             found.insert((layer, if is_module { name.to_owned() } else { String::new() }));
         }
@@ -62,7 +62,7 @@ fn named(text: &str, own: &Module, is_layers_child: bool) -> BTreeSet<Module> {
     found
 }
 
-/// What is wrong with these files, by path below `src`.
+/// Violations in these files, by path below `src`.
 fn faults(files: &BTreeMap<String, String>) -> Vec<String> {
     let mut faults = Vec::new();
     let mut uses: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();

@@ -63,7 +63,7 @@ fn missing_configuration_is_named_before_the_server_does_anything() {
     assert!(output.stdout.is_empty());
 }
 
-/// A bootstrap with a node that nobody listens for; what it said.
+/// Runs a bootstrap with the address of a node that does not exist. Returns its messages.
 fn bootstrap_without_node(datadir: &std::path::Path) -> String {
     let closed = ClosedPort::take();
     let output = server()

@@ -55,7 +55,7 @@ fn data_directory(directory: &tempfile::TempDir) -> PathBuf {
     path.join("data")
 }
 
-/// What `redoubt run` does before each start: the file of what the node has not taken is there, and keeps nothing.
+/// Does the work of `redoubt run` before each start: makes an empty file for unsent frames.
 fn prepare(datadir: &Path) {
     let head = redoubt_resend_queue::layout::new_head("0123456789abcdef0123456789abcdef").unwrap();
     let path = datadir.join(redoubt_resend_queue::FILE_NAME);
@@ -453,7 +453,7 @@ fn a_first_write_to_a_file_that_is_deleted_goes_nowhere_without_an_error() {
     let text = as_server(&directory, &datadir, &node, "write_late_to_a_deleted_file");
     assert!(text.contains("written 16384 bytes while it is being deleted"), "{text}");
     assert!(text.contains("written 16384 bytes late"), "{text}");
-    // The one before the file was deleted.
+    // The warning is about the write before the file was deleted.
     assert_eq!(text.matches("page size is not known").count(), 1, "{text}");
     no_problems(&node);
     assert!(!datadir.join("d/t.ibd").exists());
@@ -478,8 +478,8 @@ fn as_server(directory: &tempfile::TempDir, datadir: &Path, node: &ModelNode, na
     text
 }
 
-/// Pages that the cleaner writes between FILE_DELETE and the unlinking. Nobody needs them; of an encrypted table they
-/// would be an error.
+/// Pages that the cleaner writes between FILE_DELETE and the unlinking. They have no reader; in an encrypted table
+/// they would be an error.
 #[test]
 fn pages_of_a_file_that_is_deleted_are_not_sent() {
     let directory = tempfile::tempdir().unwrap();
@@ -521,7 +521,7 @@ fn write_late_to_a_deleted_file() {
     use std::os::unix::fs::FileExt;
     let open = || std::fs::File::options().read(true).write(true).create_new(true).open("./d/t.ibd").unwrap();
     let late = open();
-    // Not deleted, such a write is refused: nobody knows how long the pages are.
+    // Not deleted, such a write is refused: the page size is unknown.
     let error = late.write_at(&[0; 16384], 16384).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(5));
     // The server logs that, waits until it is durable, and then unlinks the file.

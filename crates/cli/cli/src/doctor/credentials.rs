@@ -12,11 +12,11 @@ const DAY_S: i64 = 86_400;
 const SOON_DAYS: i64 = 30;
 const OTHERWISE: &str = "see docs/volume/how-to/tls.md; `redoubt certificates` makes and renews certificates";
 
-/// For whom they are to be.
+/// Required subject of a certificate.
 pub enum Wanted<'a> {
     /// A node.
     Node,
-    /// Somebody who may use the volume, if that is known; the server then changes to the user, if it does.
+    /// A user of the volume, if that is known; `user` is set if the server changes its user.
     Volume {
         /// Its name.
         name: Option<&'a str>,
@@ -25,7 +25,7 @@ pub enum Wanted<'a> {
     },
 }
 
-/// What the files that the options or the environment name are good for; nothing without any.
+/// Checks the files that the options or the environment name; `None` without any.
 pub fn check(address: &OptionalNode, wanted: &Wanted<'_>) -> Option<Check> {
     let files = match address.tls_files() {
         Ok(files) => files?,
@@ -50,7 +50,7 @@ struct Facts<'a> {
     hosts: &'a [String],
     not_after: i64,
     now: i64,
-    /// Who runs this.
+    /// User of this process.
     user: u32,
 }
 

@@ -38,7 +38,7 @@ fn judge_kernel(release: &str, processor: &str) -> Check {
     }
 }
 
-/// What the kernel says about the clock.
+/// The kernel's view of the clock.
 struct Clock {
     now_s: i64,
     /// `None`: it does not say.

@@ -10,10 +10,10 @@ const NAME: &str = "open_files";
 const CAP_SYS_RESOURCE: u32 = 24;
 /// The server continues with as few tables in its cache as this.
 const LEAST_TABLE_CACHE: u64 = 400;
-/// What a volume keeps open of its pages at most, and for the rest of its files.
+/// Maximum number of files that a volume keeps open: its page files, and the rest.
 const FILES_PER_VOLUME: u64 = 512 + 64;
 
-/// What a process may do.
+/// Limit of open files of a process.
 #[derive(Clone, Copy)]
 struct Limit {
     hard: u64,

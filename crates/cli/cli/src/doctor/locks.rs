@@ -1,10 +1,9 @@
-//! Who holds the lock of a file, from the kernel's list: asking with a lock of one's own would get in the way of a
-//! start.
+//! Holder of a file lock, from the kernel's list: locking the file for a test could make a concurrent start fail.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Process that holds a lock on the file; `None` if nobody does, or the file is not there.
+/// Process that holds a lock on the file; `None` if there is none, or the file does not exist.
 pub fn holder(path: &Path) -> Option<u32> {
     let data = std::fs::metadata(path).ok()?;
     let locks = std::fs::read_to_string("/proc/locks").ok()?;

@@ -1,4 +1,4 @@
-//! The node from a server's point of view: reachable, of this version, and what it says of the volume.
+//! The node from a server's point of view: reachability, version, and state of the volume.
 
 use super::report::Check;
 use crate::args::OptionalNode;

@@ -1,4 +1,4 @@
-//! A node's data directory: lock, owner, modes, and what its volumes show from outside.
+//! A node's data directory: lock, owner, modes, and the state of its volumes as seen from outside.
 
 use super::limits::own_user;
 use super::locks;

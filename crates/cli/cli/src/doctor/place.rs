@@ -91,7 +91,7 @@ fn judge_pages(path: &Path, found: &PathProbe) -> Check {
     }
 }
 
-/// Whether room can be reserved, and what some durable writes took.
+/// Whether space can be reserved, and the durations of some durable writes.
 fn trial(directory: &Path) -> Result<(bool, Vec<Duration>), Errno> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?);

@@ -1,4 +1,4 @@
-//! What was found: one entry per check, for people and as JSON.
+//! The report: one entry per check, for people and as JSON.
 
 use crate::error::{CliError, Result};
 use serde::Serialize;
@@ -31,11 +31,11 @@ impl Level {
 /// One check. The names are part of the JSON format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was looked at.
+    /// Subject of the check.
     pub name: &'static str,
     /// How it is.
     pub level: Level,
-    /// What was found, in one line.
+    /// The result, in one line.
     pub found: String,
     /// What to change, and why.
     pub change: Option<String>,
@@ -91,7 +91,7 @@ impl Report {
     /// Prints it.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if there is a problem, so that the exit status says so; [`CliError::Io`].
+    /// [`CliError::Usage`] if there is a problem, for the exit status; [`CliError::Io`].
     pub fn print(&self, json: bool) -> Result<()> {
         if json {
             crate::show::print_json(self)?;
@@ -131,7 +131,7 @@ impl Report {
     }
 }
 
-/// One line, without what a terminal would take for commands: among it is what files and nodes say.
+/// One line without control characters, which a terminal would interpret: it may contain text from files and nodes.
 fn printable(text: &str) -> String {
     text.trim_end().chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }

@@ -113,7 +113,7 @@ fn elsewhere(settings: &Settings, datadir: &Path) -> Vec<Check> {
     checks.collect()
 }
 
-/// What `redoubt run` overrides is no fault.
+/// Describes the setting; it is no fault, because `redoubt run` overrides it.
 fn aio(settings: &Settings) -> String {
     let on = settings.get("innodb-use-native-aio").is_some_and(|value| is_on(value));
     let aio = if on {

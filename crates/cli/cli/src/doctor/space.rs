@@ -1,4 +1,4 @@
-//! Room in a directory, and what kind of file system it is on.
+//! Free space of a directory, and the kind of its file system.
 
 use super::report::Check;
 use crate::show::bytes;

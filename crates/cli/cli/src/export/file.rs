@@ -4,12 +4,12 @@
 //! the form back in which the server stores them ([`redoubt_page::compress`]), and the room that this saves is left as
 //! holes. Every other file is written as it comes.
 //!
-//! The node holds the pages of an encrypted tablespace in clear. Page 0 says so here: that not all are encrypted. A
-//! server with encryption threads then encrypts them; otherwise it would take the key version in page 0 for that of
-//! every page.
+//! The node holds the pages of an encrypted tablespace in clear. So page 0 is marked here: not all pages are
+//! encrypted. A server with encryption threads then encrypts them. Without the mark it would use the key version in
+//! page 0 for every page.
 //!
-//! Invariant: whatever the node sends, the file differs from it only in whole pages of which `compress` has made an
-//! image that unpacks to the same page, and in that number of page 0.
+//! Invariant: the file differs from the node's bytes only in whole pages of which `compress` has made an image that
+//! unpacks to the same page, and in that number of page 0.
 
 use redoubt_page::encryption::set_not_all_encrypted;
 use redoubt_page::layout::{FIL_PAGE_OFFSET, FIL_PAGE_TYPE, TYPE_FSP_HDR, get_u16, get_u32};
@@ -20,10 +20,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// Unit of [`MetadataExt::blocks`].
 const BLOCK_BYTES: u64 = 512;
-/// What a file system may take beside the contents, in bytes for each written megabyte and once.
+/// Space that a file system may use beside the contents, in bytes: for each written megabyte, and once more.
 const SLACK_PER_MIB_BYTES: u64 = 64 << 10;
 
-/// See the module.
+/// One file of an export.
 pub struct ExportedFile {
     file: File,
     /// Format of its pages, if they are to be compressed.
@@ -68,7 +68,7 @@ impl ExportedFile {
         Ok(())
     }
 
-    /// Its pages are in clear, and a server with its key takes them for pages that it has not encrypted yet.
+    /// Its pages are in clear, and a server with its key treats them as pages that it has not encrypted yet.
     pub const fn is_encrypted(&self) -> bool {
         self.is_encrypted
     }
@@ -108,7 +108,7 @@ impl ExportedFile {
     }
 }
 
-/// More than half of what holes were to save is taken. What is written in a page takes whole blocks of the file
+/// More than half of the space that holes should save is allocated. The bytes in a page take whole blocks of the file
 /// system, so less than all may be saved.
 fn has_no_holes(taken_bytes: u64, written_bytes: u64, saved_bytes: u64) -> bool {
     let slack = SLACK_PER_MIB_BYTES * (1 + (written_bytes >> 20));

@@ -17,7 +17,7 @@ fn page(page_no: u32, kind: u16, flags: SpaceFlags) -> Vec<u8> {
     page
 }
 
-/// What is in the file after these pieces, and what it takes on disk.
+/// Content of a file after these pieces, its size on disk, and the note about it.
 fn written(pieces: &[(u64, &[u8])], len_bytes: u64) -> (Vec<u8>, u64, Option<String>) {
     let mut file = ExportedFile::new(tempfile::tempfile().unwrap());
     for (offset, bytes) in pieces {
@@ -52,7 +52,7 @@ fn pages_of_a_page_compressed_table_are_compressed_and_come_back() {
             _ => assert_eq!(decompress(image, ZLIB).unwrap().as_deref(), Some(page), "page {number}"),
         }
     }
-    // A block of 4096 bytes for each of 63 pages, page 0, and what the file system needs.
+    // A block of 4096 bytes for each of 63 pages, page 0, and the metadata of the file system.
     assert!(taken_bytes <= 63 * 4096 + 16384 + 65536, "{taken_bytes}");
     assert_eq!(note, None);
 }
@@ -88,7 +88,7 @@ fn room_that_was_not_saved_is_told() {
 
 #[test]
 fn an_encrypted_table_says_that_its_pages_may_be_in_clear() {
-    // What MariaDB 10.11 wrote at 10428: mark, scheme 1, vector, key version 1, key 1, ENCRYPTED=YES.
+    // Written by MariaDB 10.11 at 10428: mark, scheme 1, vector, key version 1, key 1, ENCRYPTED=YES.
     const VERSION: usize = 10428 + 24;
     let crypt = [&b"s\x0e\x0cREt\x01\x10"[..], &[9; 16], &[0, 0, 0, 1, 0, 0, 0, 1, 1]].concat();
     for (scheme, flags) in [(1, SpaceFlags(0x15)), (1, ZLIB), (0, SpaceFlags(0x15))] {

@@ -87,7 +87,7 @@ struct AdmissionStatus {
     longest_wait_seconds: f64,
     inside: u64,
     waiting: u64,
-    /// The longest wait since the start, of those that have ended.
+    /// Duration of the longest completed wait since the start.
     longest_ended_wait_seconds: f64,
     /// The first of those that wait.
     waiters: Vec<Waiter>,

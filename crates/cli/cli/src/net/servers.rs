@@ -20,7 +20,7 @@ pub struct NetServer {
     memory: PathBuf,
 }
 
-/// What there is on this host.
+/// Servers found on this host.
 struct Found {
     servers: Vec<NetServer>,
     /// Processes of servers that this user may not look into.
@@ -67,7 +67,7 @@ fn nothing(found: &Found, which: &str) -> CliError {
     CliError::Usage(format!("no server {which} has the network library; {hint}"))
 }
 
-/// Those that are meant; without a selection all there are.
+/// The selected servers; all of them without a selection.
 ///
 /// # Errors
 /// [`CliError::Usage`] if there is none; [`CliError::Io`].
@@ -110,14 +110,14 @@ pub fn selected_one(selection: &Selection) -> Result<NetServer> {
 }
 
 impl NetServer {
-    /// What the library counts.
+    /// Counters of the library.
     ///
     /// # Errors
     /// [`CliError::Usage`] if another version wrote it; [`CliError::Io`].
     pub fn snapshot(&self) -> Result<Snapshot> {
         let mut bytes = Vec::new();
         let mut file = File::open(&self.memory).map_err(|error| CliError::io("open", &self.memory, error))?;
-        // Whatever has that name, no more than there is to be.
+        // Every file with that name is read up to the expected length only.
         let limit = LEN_BYTES as u64 + 1;
         file.by_ref()
             .take(limit)

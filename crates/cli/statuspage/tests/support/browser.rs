@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// The browser's command; says so if there is none.
+/// The browser's command; prints a note if there is none.
 pub fn find(test: &str) -> Option<&'static str> {
     let is_there = |name: &str| {
         Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()

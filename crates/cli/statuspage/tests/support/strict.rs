@@ -1,4 +1,5 @@
-//! A strict reader of the text format of Prometheus, for tests: whatever a scraper may complain about is an error here.
+//! A strict reader of the text format of Prometheus, for tests: everything that a scraper may reject is an error
+//! here.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -16,7 +17,7 @@ pub struct Exposition {
 pub struct Metric {
     /// `counter`, `gauge` or `histogram`.
     pub kind: String,
-    /// What HELP says.
+    /// Text of the HELP line.
     pub help: String,
     /// Name with its suffix, labels, value.
     pub samples: Vec<(String, BTreeMap<String, String>, f64)>,
@@ -148,7 +149,7 @@ fn parse_sample(line: &str) -> Result<(String, BTreeMap<String, String>, f64), S
     Ok((name.to_owned(), labels, value))
 }
 
-/// A text up to its closing quote, and what comes after it.
+/// A text up to its closing quote, and the rest after it.
 fn quoted(text: &str) -> Result<(String, &str), String> {
     let mut out = String::new();
     let mut characters = text.char_indices();

@@ -1,4 +1,4 @@
-//! What a path is to Redoubt.
+//! Classification of paths.
 //!
 //! Pure: no file system access. Paths are made absolute and free of `.`, `..` and doubled slashes first
 //! ([`normalise`]), then compared with the data directory ([`relative`]), then classified by name.
@@ -137,7 +137,7 @@ fn mysql_class(path: &[u8], name: &[u8], at_top: bool) -> Option<Class> {
     if path.strip_prefix(DIRECTORY.as_bytes()).and_then(|rest| rest.strip_prefix(b"/")) == Some(name) {
         return is_mysql_redo_file(name).then_some(Class::RedoFile);
     }
-    // Temporary tablespaces of sessions, and the doublewrite files: nobody reads them after the server has ended.
+    // Temporary tablespaces of sessions, and the doublewrite files: they are not read after the server has ended.
     let is_doublewrite = at_top && name.starts_with(b"#ib_") && name.ends_with(b"dblwr");
     (is_doublewrite || path.starts_with(b"#innodb_temp/")).then_some(Class::Local)
 }
@@ -201,8 +201,8 @@ pub fn refusal_outside(rules: &Rules, absolute: &[u8], has_begun: impl Fn() -> b
     None
 }
 
-/// A file of undo logs: MariaDB's have three digits after `undo`; MySQL's first two are `undo_001` and `undo_002`, and
-/// those that somebody creates end in `.ibu`.
+/// A file of undo logs: MariaDB's have three digits after `undo`; MySQL's first two are `undo_001` and `undo_002`,
+/// and undo tablespaces created by a user end in `.ibu`.
 pub fn is_undo(family: Family, path: &[u8]) -> bool {
     let three_digits = |rest: &[u8]| rest.len() == 3 && rest.iter().all(u8::is_ascii_digit);
     match family {

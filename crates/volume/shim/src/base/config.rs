@@ -1,4 +1,4 @@
-//! What `redoubt run` hands to the library, in environment variables.
+//! Configuration that `redoubt run` passes to the library in environment variables.
 //!
 //! Pure: a lookup function comes in, so that tests need no environment. Every refusal names the variable.
 
@@ -49,7 +49,7 @@ pub struct Config {
     pub local_files: Vec<Vec<u8>>,
     /// Which dropped page writes are verified.
     pub verify: Verify,
-    /// What is compressed, if the node agrees.
+    /// Data to compress, if the node agrees.
     pub compress: Compression,
     /// The node may hold the pages of encrypted tablespaces in clear.
     pub clear_pages: bool,

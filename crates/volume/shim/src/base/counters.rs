@@ -1,4 +1,4 @@
-//! What the library counts; sent to the node once per second.
+//! Counters of the library, sent to the node four times per second.
 //!
 //! Invariant: counters only grow. They are relaxed atomics: each is right by itself, not together.
 

@@ -1,4 +1,4 @@
-//! Which file descriptors are files of the data directory that this library looks after.
+//! Table of the file descriptors that refer to intercepted files of the data directory.
 //!
 //! Invariant: an entry exists exactly while its descriptor is open: it is put in after the descriptor was
 //! opened and before the server knows the number, and taken out before the descriptor is closed. A call that

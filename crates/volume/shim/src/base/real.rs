@@ -186,7 +186,7 @@ pub fn seek(fd: RawFd, offset_bytes: i64, whence: c_int) -> Result<u64, Errno> {
     u64::try_from(result).map_err(|_| Errno::last())
 }
 
-/// What is known about an open file.
+/// Status of an open file.
 #[derive(Clone, Copy, Debug)]
 pub struct Status {
     /// Length in bytes.
@@ -252,7 +252,7 @@ pub fn is_memory_file_system(fd: RawFd) -> Result<bool, Errno> {
 pub fn reopen(fd: RawFd) -> Result<OwnedFd, Errno> {
     let path = c_path(format!("/proc/self/fd/{fd}").as_bytes())?;
     let fd = open_file(&path, libc::O_RDWR | libc::O_CLOEXEC, 0)?;
-    // SAFETY: the descriptor is new and nobody else has it.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,7 +1,7 @@
 //! Calls that name files: open, create, rename, unlink, directories.
 //!
-//! Each classifies its path first. What is outside the data directory or local passes through; a name change
-//! inside is done locally and then sent, under the lock that keeps names and frames in step.
+//! Each classifies its path first. A call on a path that is local or outside the data directory passes through; a
+//! name change inside is done locally and then sent, under the lock that keeps names and frames in step.
 
 use super::library::Library;
 use crate::base::classify::{CLONE_REFUSAL, Class, is_clone_directory, is_local_directory, refusal_outside};
@@ -15,7 +15,7 @@ use redoubt_wire::stream::StreamFrame;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// What is to be done with a call.
+/// The decision about a call.
 pub enum Decision<T> {
     /// The call is none of ours: make it as it is.
     PassThrough,
@@ -189,7 +189,7 @@ pub fn opened_by_library(library: &'static Library, fd: RawFd, flags: i32) -> Re
     if track_opened(library, fd, target, flags) { Ok(()) } else { Err(Errno(libc::EMFILE)) }
 }
 
-/// After close: a plain file that nobody has open is forgotten, and an import may be done.
+/// After close: removes the entry of a plain file without further descriptors, and may complete an import.
 pub fn closed(library: &Library, open: Arc<OpenFile>) {
     let Ok(open) = Arc::try_unwrap(open) else { return };
     match &open.target {
@@ -326,8 +326,8 @@ pub fn unlink(
     Ok(Done(()))
 }
 
-/// The server deletes a tablespace file that somebody else deleted. To the node it is still there, and would be taken
-/// for the next one of this name.
+/// The server deletes a tablespace file that another process has deleted. The node still has that file, and would use
+/// it for the next file of this name.
 fn forget_missing(library: &Library, path: &[u8], errno: Errno) -> Result<(), Errno> {
     if errno != Errno(libc::ENOENT) {
         return Ok(());

@@ -53,7 +53,7 @@ fn descriptor(result: Result<c_int, Errno>) -> c_int {
     }
 }
 
-/// What a C function that returns 0 or -1 reported.
+/// Result of a C function that returns 0 or -1.
 fn checked(result: c_int) -> Result<(), Errno> {
     if result < 0 { Err(Errno::last()) } else { Ok(()) }
 }

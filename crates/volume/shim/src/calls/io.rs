@@ -135,7 +135,7 @@ pub fn allocate(
 ) -> Result<(), Errno> {
     let is_punch = mode & libc::FALLOC_FL_PUNCH_HOLE != 0;
     let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-    // What is zeroed lies after the end of the file: MySQL extends its files so.
+    // The zeroed range lies after the end of the file: MySQL extends its files so.
     let extends = mode == libc::FALLOC_FL_ZERO_RANGE && real::status(fd)?.len_bytes <= range_bytes.start;
     let is_known = extends || mode & !(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) == 0;
     match &open.target {

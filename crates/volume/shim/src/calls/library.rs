@@ -23,15 +23,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-/// Between two reports of the counters. Well below a second, because who watches a node looks once a second: with
-/// reports as far apart as looks, a look now and then would find nothing new, and the next one twice as much.
+/// Interval between two reports of the counters. It is well below a second because monitors sample a node once a
+/// second: with an equal interval, some samples would find no change, and the next one twice as much.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The active library.
 pub struct Library {
     /// How paths are classified.
     pub rules: Rules,
-    /// What is sent and what is read.
+    /// The stream and the page requests.
     pub content: Content,
     /// The redo log file of MariaDB.
     pub log: RedoLog,
@@ -52,7 +52,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// One that has not connected yet.
+    /// A library that has not connected yet.
     ///
     /// # Errors
     /// Why it cannot be, for people.
@@ -134,7 +134,7 @@ impl Library {
         self.plain.forget(path);
     }
 
-    /// A file or directory got a new name. What was at `to` is gone.
+    /// A file or directory got a new name. An earlier file at `to` is gone.
     pub fn renamed(&self, from: &[u8], to: &[u8]) {
         self.forget(to);
         self.content.deleted.forget(from);

@@ -1,4 +1,4 @@
-//! What a tracked descriptor refers to.
+//! Targets of tracked descriptors.
 
 use crate::base::open_flags::OpenFlags;
 use crate::kinds::plain::PlainFile;

@@ -18,7 +18,7 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that is there greets at once. Less, where a server waits for its node for less.
 pub const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
-/// Also ends a connection whose peer takes nothing for so long; what was sent is then sent again.
+/// Also ends a connection whose peer receives nothing for this time; the bytes sent on it are then sent again.
 pub const SILENT_PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a connection could not be made or used.
@@ -57,7 +57,7 @@ impl From<TransportError> for LinkError {
     }
 }
 
-/// Who connects where.
+/// Address of the node, and identity of this server.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// How the node is reached.
@@ -88,7 +88,7 @@ pub fn connect(
 ) -> Result<(Arc<dyn Connection>, Welcome), LinkError> {
     let connection = peer.connector.connect(CONNECT_TIMEOUT, peer.greeting_timeout)?;
     let welcome = greet(&*connection, peer, role, resume, counters);
-    // What comes first over TLS may be the node's word that it does not let this server in.
+    // Over TLS the first bytes may be an alert by which the node rejects this server.
     let welcome = welcome.map_err(|error| match error {
         LinkError::Io(error) => TransportError::from_io(error).into(),
         other => other,

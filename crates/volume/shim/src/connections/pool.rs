@@ -127,8 +127,8 @@ impl PagePool {
         }
     }
 
-    /// Sends a request once and hands the answer to `use_reply`, if there is one; says nothing if there is none,
-    /// because nobody depends on it.
+    /// Sends a request once and hands the answer, if there is one, to `use_reply`. A failure is not reported, because
+    /// no caller depends on the answer.
     pub fn try_once(&self, request: &PageRequest<'_>, use_reply: impl FnOnce(PageReply<'_>)) {
         if self.stream.death().is_some() {
             return;
@@ -171,8 +171,8 @@ impl PagePool {
         }
     }
 
-    /// A connection broke: those that wait since before are most likely broken too (the node was restarted), and
-    /// each would cost a request one attempt.
+    /// A connection broke: connections that have been idle since before are most likely broken too (the node was
+    /// restarted), and each would cost a request one attempt.
     fn drop_idle(&self) {
         let mut pool = self.pool.lock().ignore_poison();
         let idle = std::mem::take(&mut pool.idle);

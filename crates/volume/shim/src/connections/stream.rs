@@ -1,19 +1,19 @@
 //! The ordered log connection: everything the server changed, in one sequence of frames; and the notices connection,
 //! on which the node answers.
 //!
-//! A frame is given its position, kept in the queue and sent in the caller's thread; it stays in the queue
-//! until the node says it is durable. The queue is in a mapped file, so that a killed process does not take it with it.
-//! One background thread owns the connection: it connects, sends again what
-//! a lost connection may have swallowed, and reads notices. The two connections live and die together.
+//! A frame is given its position, kept in the queue and sent in the caller's thread; it stays in the queue until the
+//! node reports it durable. The queue is in a mapped file, so that it survives the death of the process. One
+//! background thread owns the connection: it connects, sends again what a lost connection may have swallowed, and
+//! reads notices. The two connections live and die together.
 //!
 //! Invariants:
 //! * Frames reach the node in the order of their positions, each exactly once as far as the node keeps them.
-//! * [`Stream::wait_durable`] returns `Ok` only when the node said that everything before the position is durable.
+//! * [`Stream::wait_durable`] returns `Ok` only when the node has reported everything before the position as durable.
 //! * Nothing is ever read from the log connection but its end: so when this process is killed, its kernel continues
 //!   sending what was written ([`redoubt_wire::notice`]).
-//! * [`Stream::die`] of a server that was connected ends its process, and no call returns because of it: MariaDB takes
-//!   an error of its binary log for a reason to continue without one, and answers commits that are then in no log.
-//!   Before the first connection every call fails at once instead of waiting, and nothing is sent.
+//! * [`Stream::die`] of a server that was connected ends its process, and no call returns because of it. MariaDB
+//!   would continue without its binary log after an error of it, and answer commits that are then in no log. Before
+//!   the first connection every call fails at once instead of waiting, and nothing is sent.
 //! * A thread that waits for its bytes sleeps in a slot of its own and is woken once, when they are durable or the
 //!   stream dies. `wake` is only for the connection's state, which few threads wait for.
 //!
@@ -60,7 +60,7 @@ const UNLOGGED_LIMIT_BYTES: usize = 32 << 10;
 /// Room that is kept for compressed frames.
 const SCRATCH_LIMIT_BYTES: usize = 1 << 20;
 
-/// A page that the node wants to see because its own differs.
+/// A page that the node requests because its own version differs.
 #[derive(Clone, Debug)]
 pub struct ImageWanted {
     /// Tablespace file.
@@ -71,7 +71,7 @@ pub struct ImageWanted {
     pub lsn: Lsn,
 }
 
-/// What the stream needs to know.
+/// Configuration of the stream.
 #[derive(Clone, Debug)]
 pub struct StreamConfig {
     /// Where to connect.
@@ -134,11 +134,11 @@ pub struct Stream {
     counters: Arc<Counters>,
     state: Mutex<SendState>,
     end: AtomicU64,
-    /// What the node said is durable, and who waits for more.
+    /// The durable position that the node has reported, and the threads that wait for a later one.
     waiters: CommitWaiters,
     /// The connections again, for a thread that must not wait for `state`.
     current: Mutex<Option<Arc<Link>>>,
-    /// The node said that it waits (for room on its disk, say): it does not hang.
+    /// The node has reported that it waits (for room on its disk, say): it does not hang.
     node_waits: AtomicBool,
     start: OnceLock<SessionStart>,
     /// Opened before the first connection.
@@ -188,12 +188,12 @@ impl Stream {
         })
     }
 
-    /// Who connects where.
+    /// Address of the node, and identity of this server.
     pub const fn peer(&self) -> &Peer {
         &self.config.peer
     }
 
-    /// Samples of how long things take, if the node wants them.
+    /// Samples of latencies, taken while the node requests them.
     pub const fn trace(&self) -> &Trace {
         &self.trace
     }
@@ -271,7 +271,7 @@ impl Stream {
     /// Ends the stream for good, and the server with it, once there was a connection. Until then, every later call, and
     /// every call that waits now, fails.
     pub fn die(&self, reason: &str) {
-        // Whoever dies beside this waits here, and nobody sees the death before the server has ended.
+        // A concurrent caller blocks here, so no thread sees the death before the server has ended.
         self.death.get_or_init(|| {
             let was_connected = self.start.get().is_some();
             let what = if was_connected {

@@ -1,7 +1,7 @@
 //! The server's part of a trace: how long sampled commits and page reads took before, between and after the node.
 //!
-//! The node says when to begin and to end (a notice), and which events are samples follows from what both sides know
-//! ([`redoubt_wire::trace`]).
+//! The node starts and stops the trace by a notice. Both sides select the same events as samples, from data that both
+//! have ([`redoubt_wire::trace`]).
 //!
 //! Invariants: while it is off, each place that would note something does one relaxed load and nothing else. Memory is
 //! bounded: what is not waited for, or not fetched, is dropped.
@@ -34,7 +34,7 @@ struct TracedFrames {
     done: Vec<ServerSample>,
 }
 
-/// See the module.
+/// Samples of the server's part of a trace.
 #[derive(Default)]
 pub struct Trace {
     one_in: AtomicU32,
@@ -85,7 +85,7 @@ impl Trace {
         }
     }
 
-    /// The node says that everything before `seq` is durable. Call it before anybody is woken.
+    /// The node has reported everything before `seq` as durable. Call it before any waiting thread is woken.
     pub fn durable(&self, seq: Seq) {
         let Some(now) = self.now() else { return };
         for open in self.lock().open.iter_mut().filter(|open| open.end <= seq.0) {
@@ -127,7 +127,7 @@ impl Trace {
         }
     }
 
-    /// What is complete.
+    /// The complete samples, which are removed.
     pub fn take(&self) -> Vec<ServerSample> {
         if self.one_in() == 0 { Vec::new() } else { std::mem::take(&mut self.lock().done) }
     }

@@ -5,8 +5,8 @@
 //! one.
 //!
 //! Invariants: at most one process has the file. Its lock is that of the process: a forked child does not hold it,
-//! and the kernel gives it back however the process ends. Nothing of a session is sent before everything of the one
-//! before is durable.
+//! and the kernel releases it however the process ends. Nothing of a session is sent before everything of the
+//! previous session is durable.
 
 use crate::base::message;
 use crate::base::real::{self, Errno};

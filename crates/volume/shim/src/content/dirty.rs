@@ -7,9 +7,9 @@
 //! that it is free is kept, until it is used again: nothing explains it, and a cached version of it is too old.
 //!
 //! MySQL differs in two things. A mini-transaction gives its end LSN to every page that it holds exclusively, also to
-//! those that it does not change. So a page may have a later LSN than its last change in the redo, as long as the redo
-//! has come that far; and a page without redo since it was written or read last is explained if its content is the same
-//! ([`super::unchanged`]). And it fills pages without redo, which the content shows ([`super::new_page`]).
+//! those that it does not change. So a page may have a later LSN than its last change in the redo, as long as the
+//! redo has reached that LSN. A page without redo since its last write or read is explained if its content is the
+//! same ([`super::unchanged`]). And MySQL fills pages without redo, which the content shows ([`super::new_page`]).
 //!
 //! A tablespace goes away under the redo log's lock, so its pages are together: what that costs does not grow with
 //! their number, nor with that of the others. Free pages take one bit each, in words of 64 neighbours, and each word
@@ -52,7 +52,7 @@ struct FreeWord {
     newest: Lsn,
 }
 
-/// What is known of a page that is overwritten with zeros.
+/// State of a page that is overwritten with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freed {
     /// It is free, and was at this LSN.
@@ -233,7 +233,7 @@ impl DirtyPages {
         let Some((pages, changed)) = pages
             .and_then(|pages| pages.changed.get(&page.page_no.0).copied().map(|changed| (pages, changed)))
         else {
-            // What a recovery writes before any redo is known on the node by its LSN.
+            // Pages that a recovery writes before any redo has come are identified on the node by their LSN.
             return self.has_observed()
                 && hash.is_some_and(|hash| unchanged.is(page, hash, &self.generations));
         };

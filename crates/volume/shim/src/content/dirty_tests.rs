@@ -121,7 +121,7 @@ fn what_mysql_fills_without_redo_is_not_explained_by_the_redo_of_before() {
     assert!(!dirty.take_if_explained(PAGE, Lsn(30), &image(100), None));
     assert!(!dirty.take_if_explained(ROOT, Lsn(40), &image(100), None), "filled without redo");
     dirty.sent(ROOT, Lsn(40), None);
-    // The page was freed again, and its LSN raised; nobody has written it yet.
+    // The page was freed again, and its LSN raised; it was not written yet.
     observe(50, None, &[IndexLoad { root: ROOT, index_id: 100 }]);
     observe(60, None, &[]);
     assert!(!dirty.take_if_explained(PAGE, Lsn(55), &image(100), None));
@@ -195,7 +195,7 @@ fn a_page_without_redo_is_explained_if_it_is_as_it_was() {
     assert!(take(40, old));
     dirty.free(page, Lsn(50));
     assert!(!take(50, old), "free");
-    // A read that began before something else was said of the page says nothing.
+    // A read that began before a later change of the page does not count.
     let ticket = dirty.ticket(page);
     dirty.sent(page, Lsn(55), new);
     dirty.note_read(page, &[], old.zip(Some(ticket)));

@@ -1,10 +1,10 @@
 //! Indexes that the redo has created and left empty: MySQL may be filling them without redo.
 //!
 //! An index that is built by sorting is filled after its root was created, and before anything of it is logged. Its
-//! pages need not begin anew in the redo: one that another index had before, and that was freed while it was dirty,
-//! keeps its LSN, so its last redo seems to explain it. When all pages were written, INDEX_LOAD says so, and from then
-//! on every change is logged (`btr/btr0load.cc`, `ddl/ddl0builder.cc`). An index that is created for a new table is
-//! empty until redo puts the first record on its root.
+//! pages need not start again in the redo: a page that another index had before, and that was freed while it was
+//! dirty, keeps its LSN, so its last redo seems to explain it. After all pages were written, INDEX_LOAD is logged,
+//! and from then on every change is logged (`btr/btr0load.cc`, `ddl/ddl0builder.cc`). An index that is created for a
+//! new table is empty until redo puts the first record on its root.
 //!
 //! So between those two points no image of a page of the index is explained, except that of the empty root. After
 //! INDEX_LOAD it is, if redo of the page has come since; a page that the build has freed again (the last one of a
@@ -12,15 +12,15 @@
 //! created its index is: it need not have waited for that. Ids of indexes only grow, so one above the highest that is
 //! known is of an index that is still to be heard of.
 //!
-//! Parts of large values do not say which index they belong to. None is explained unless the page began anew in the
-//! redo: it may be one of a table that is rebuilt in a shared tablespace.
+//! Parts of large values do not name the index they belong to. None is explained unless the page started again in the
+//! redo: it may be part of a table that is rebuilt in a shared tablespace.
 //!
-//! A checkpoint after INDEX_LOAD says that all pages that were changed before it are written: the index is one like others
-//! then.
+//! A checkpoint after INDEX_LOAD shows that all pages that were changed before it are written: the index is then
+//! treated like any other.
 //!
-//! Invariant: an index is here from the mini-transaction that creates its root to the first record that redo puts there,
-//! or, if INDEX_LOAD comes first, to a checkpoint after that; at most to another index with that root, or to the end of
-//! its tablespace.
+//! Invariant: an index is here from the mini-transaction that creates its root to the first record that redo puts
+//! there. If INDEX_LOAD comes first, it is here until a checkpoint after that. It is removed at the latest with
+//! another index with that root, or at the end of its tablespace.
 
 use super::new_page::is_index_page;
 use redoubt_locks::IgnorePoison;
@@ -50,14 +50,14 @@ struct FreshIndex {
 #[derive(Debug, Default)]
 pub struct FreshIndexes {
     by_space: Mutex<FxHashMap<SpaceId, Vec<FreshIndex>>>,
-    /// How many there are: with none nobody takes the lock.
+    /// Number of indexes; while it is 0, no caller takes the lock.
     count: AtomicUsize,
     /// Highest id of an index that was created up to where the redo was seen; 0: not known.
     known_to: AtomicU64,
 }
 
 impl FreshIndexes {
-    /// Changes those of a tablespace. What that costs does not grow with the others.
+    /// Changes the indexes of a tablespace. The cost does not grow with the number of the others.
     fn change(&self, space: SpaceId, change: impl FnOnce(&mut Vec<FreshIndex>)) {
         let mut by_space = self.by_space.lock().ignore_poison();
         let indexes = by_space.entry(space).or_default();
@@ -128,8 +128,8 @@ impl FreshIndexes {
         }
     }
 
-    /// Redo may explain this image. `is_new`: the page began anew in the redo, and was changed since. `changed`: end
-    /// of the last mini-transaction that changed it.
+    /// Redo may explain this image. `is_new`: the page started again in the redo, and was changed since. `changed`:
+    /// end of the last mini-transaction that changed it.
     pub fn allow(&self, page: PageId, image: &[u8], is_new: bool, changed: Lsn) -> bool {
         if !is_index_page(image) {
             let is_of = |kind: u16| LARGE_VALUE_TYPES.iter().any(|types| types.contains(&kind));

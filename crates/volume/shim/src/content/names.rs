@@ -1,6 +1,6 @@
 //! Names of the files in the data directory, and the lock that keeps names and frames in step.
 //!
-//! Frames carry paths. So that a frame names the file the server meant, a change of names (create, rename,
+//! Frames carry paths. A frame must name the file that the server meant. So a change of names (create, rename,
 //! unlink, with its frame) holds [`Names::lock_exclusive`], and everything that sends a frame with a path holds
 //! [`Names::lock_shared`] from reading the name until the frame is in the stream.
 //!
@@ -100,7 +100,7 @@ impl<T: Named> FilesByPath<T> {
         }
     }
 
-    /// Forgets a file that nobody has open any more. `open` is the caller's last reference to it.
+    /// Forgets a file after its last descriptor was closed. `open` is the caller's last reference to it.
     pub fn closed(&self, open: Arc<T>) {
         let mut map = self.lock();
         let found = map.iter().find(|(_, file)| Arc::ptr_eq(file, &open)).map(|(path, _)| path.clone());
@@ -111,7 +111,7 @@ impl<T: Named> FilesByPath<T> {
         }
     }
 
-    /// A file or directory got a new name. What was at `to` is gone.
+    /// A file or directory got a new name. An earlier file at `to` is gone.
     pub fn renamed(&self, from: &[u8], to: &[u8]) {
         self.forget(to);
         let mut map = self.lock();

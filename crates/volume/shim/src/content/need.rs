@@ -1,9 +1,9 @@
 //! How new a page must be when it is read back.
 //!
-//! When the server writes (lets go of) a page, everything it changed on that page is already in the stream;
-//! a later read must not get an older version. Remembering that position for every page would grow without
-//! bound, so pages share a fixed number of slots: a slot holds the highest position of all its pages, which
-//! makes a read wait a little longer than necessary, never too short.
+//! When the server writes (lets go of) a page, everything it changed on that page is already in the stream; a later
+//! read must not get an older version. Remembering that position for every page would grow without bound, so pages
+//! share a fixed number of slots. A slot holds the highest position of all its pages, which makes a read wait a
+//! little longer than necessary, never too short.
 
 use redoubt_wire::Seq;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ impl NeedTable {
         self.slots[slot_of(file, page_no)].fetch_max(seq.0, Ordering::AcqRel);
     }
 
-    /// What a read of this page needs.
+    /// The required position of a read of this page.
     pub fn get(&self, file: u64, page_no: u32) -> Seq {
         let slot = self.slots[slot_of(file, page_no)].load(Ordering::Acquire);
         Seq(slot.max(self.floor.load(Ordering::Acquire)))

@@ -1,10 +1,10 @@
-//! Pages that began again in the redo, and what an image of one must show to be what the redo says.
+//! Pages that started again in the redo, and the checks by which an image of such a page agrees with its redo.
 //!
 //! MySQL fills pages without redo when it builds an index by sorting, and a page keeps the LSN of its last redo then:
-//! its LSN alone does not tell that it holds more. All such pages are new ones, or the root of an index that was just
-//! created, and every one of them is written before anything of it is logged (`Flush_observer` in `buf/buf0flu.cc`,
-//! `btr/btr0load.cc`, `lob/lob0impl.cc`). So from where a page begins again in the redo its records are counted, until
-//! it was written. (Pages need not begin again there: [`super::fresh_indexes`].)
+//! its LSN alone does not show that it holds more. All such pages are new ones, or the root of an index that was just
+//! created. Each is written before any of its changes is logged (`Flush_observer` in `buf/buf0flu.cc`,
+//! `btr/btr0load.cc`, `lob/lob0impl.cc`). So the records of a page are counted from where it starts again in the redo
+//! until it was written. (Pages need not start again there: [`super::fresh_indexes`].)
 //!
 //! * A page of an index must have been made one by a record, and have as many records as the redo has put there. Where
 //!   redo removes a list of records, whose length it does not say, the page was not filled without it.
@@ -20,7 +20,7 @@ use redoubt_redo::RunContent;
 /// Page type of the dictionary's own description of a tablespace, which is an index.
 const TYPE_SDI: u16 = 17853;
 
-/// What redo has done to a page since it began again.
+/// Changes by redo to a page since it started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewPage {
     /// It was allocated.
@@ -40,7 +40,7 @@ pub enum NewPage {
 }
 
 impl NewPage {
-    /// What is known after a run; `before`: what was known before it. `begins`: the page begins again in the run.
+    /// State after a run; `before`: the state before it. `begins`: the page starts again in the run.
     pub fn after(before: Option<Self>, content: &RunContent, begins: bool) -> Option<Self> {
         let before = before.filter(|_| !begins);
         if content.is_created {

@@ -9,7 +9,7 @@
 //!   must see what the server wrote.
 //! * A page with redo in the stream that is newer than its last write is never taken from here
 //!   ([`crate::content::dirty`]).
-//! * It starts empty with every process, and ends with it: nothing of it outlives a generation. Its file has no name.
+//! * It starts empty with every process, and ends with it: no entry outlives a generation. Its file has no name.
 //!
 //! Where nothing but pages read ahead is kept ([`PageCache::for_read_ahead`]), a page leaves with its first read.
 //!
@@ -41,7 +41,7 @@ struct Shard {
     store: Store,
 }
 
-/// See the module.
+/// Cache of pages on the server's host.
 pub struct PageCache {
     shards: Vec<Mutex<Shard>>,
     slot_len_bytes: usize,
@@ -53,7 +53,7 @@ pub struct PageCache {
     ahead_used: AtomicU64,
 }
 
-/// What was known about a page's shard and its file when it was asked for.
+/// State of a page's shard and its file at the time of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     changes: u64,
@@ -186,7 +186,7 @@ impl PageCache {
 
     /// Nor are those of a file from `first_page_no` on. Returns how many there were.
     pub fn remove_file(&self, file: u64, first_page_no: u32) -> usize {
-        // First: an answer that is put into a shard after this loop has passed it is seen to be too late.
+        // First: an answer that is put into a shard after this loop has passed it is detected as too late.
         self.cuts_of(file).fetch_add(1, Ordering::AcqRel);
         let shards = self.shards.iter().map(|shard| shard.lock().ignore_poison());
         shards.map(|mut shard| shard.index.remove_file(file, first_page_no)).sum()
@@ -249,7 +249,7 @@ impl Store {
 fn make_file(directory: &[u8], len_bytes: u64) -> Result<OwnedFd, Errno> {
     let path = real::c_path(directory)?;
     let fd = real::open_file(&path, libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC, 0o600)?;
-    // SAFETY: the descriptor was just opened and is nobody else's.
+    // SAFETY: the descriptor was just opened and has no other owner.
     let file = unsafe { OwnedFd::from_raw_fd(fd) };
     real::reserve_blocks(&file, len_bytes)?;
     Ok(file)

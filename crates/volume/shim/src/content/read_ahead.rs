@@ -5,8 +5,8 @@
 //! page cache there is a small one for them alone. A page that is on its way is waited for instead of being asked for
 //! twice.
 //!
-//! Invariants: nothing here makes a read fail, or wait longer than [`PATIENCE`] more than it would have; what is asked
-//! for lies in the file and is never page 0. Lock order: `state` is a leaf.
+//! Invariants: nothing here makes a read fail, or wait longer than [`PATIENCE`] more than it would have; requested
+//! pages lie in the file and are never page 0. Lock order: `state` is a leaf.
 
 mod detector;
 
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 pub const THREADS: usize = 2;
 /// Requests that wait for a thread; more are not made.
 const WAITING_MAX: usize = 8;
-/// Longest wait for a page on its way.
+/// Timeout of a wait for a page on its way.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The cache for pages read ahead alone holds this many windows: one on its way and one being read for some scans at
 /// once.
@@ -86,7 +86,7 @@ pub struct Sources<'a> {
     pub cache: &'a PageCache,
 }
 
-/// See the module.
+/// Reads pages ahead of the server.
 pub struct ReadAhead {
     window_len_bytes: u64,
     state: Mutex<Jobs>,
@@ -177,7 +177,8 @@ impl ReadAhead {
     }
 }
 
-/// Asks for the pages and puts them into the cache. Failures are left to whoever reads these pages.
+/// Requests the pages and puts them into the cache. After a failure, the server's own reads request these pages
+/// again.
 fn fetch(sources: &Sources<'_>, job: &Job) {
     let Sources { pool, counters, need, dirty, cache } = *sources;
     // Before the request, so that whatever the server changes from now on is noticed.

@@ -1,17 +1,18 @@
-//! What the node has of pages that no redo has changed since: for writes of pages that are as they were (MySQL).
+//! Content of pages on the node that no redo has changed since: for writes of unchanged pages (MySQL).
 //!
-//! A mini-transaction of MySQL gives its end LSN to every page that it holds exclusively, and so makes pages dirty that
-//! it only looked at. Nothing in the redo explains such a write, but it says nothing new: the page is what the server
-//! last wrote or read.
+//! A mini-transaction of MySQL gives its end LSN to every page that it holds exclusively, and so makes pages dirty
+//! that it only looked at. Nothing in the redo explains such a write, but it adds nothing: the page is as the server
+//! last wrote or read it.
 //!
 //! Kept is a 64-bit hash of what counts of a page, in a table of a fixed size where a newer page takes the place of an
 //! older one. A page that is missing here is sent, which is never wrong.
 //!
-//! Invariant: what is found for a page is the hash of its content on the node at the end of the stream, up to what no
-//! redo says of it ([`redoubt_page::mysql::compare`]): what the server wrote counts there. So an entry goes away with the next redo of the page ([`Unchanged::remove`]), and all of a tablespace when its file is cut,
-//! scrubbed or goes away ([`Generations::forget`], at a cost that does not grow with the tables).
+//! Invariant: the entry of a page is the hash of its content on the node at the end of the stream, except for the
+//! bytes that redo does not describe ([`redoubt_page::mysql::compare`]): for those, the server's last write counts.
+//! So an entry goes away with the next redo of the page ([`Unchanged::remove`]). All entries of a tablespace go away
+//! when its file is cut, scrubbed or removed ([`Generations::forget`], at a cost that does not grow with the tables).
 //!
-//! What the node answers to a read counts only if nothing was said of the page since the read began ([`Ticket`]).
+//! The node's answer to a read counts only if the page's entry did not change since the read began ([`Ticket`]).
 //!
 //! A table belongs to a shard of [`super::dirty::DirtyPages`], and is changed under its lock.
 
@@ -23,14 +24,14 @@ const ENTRIES: usize = 4096;
 /// Counts of forgotten tablespaces. Two that share one forget each other's pages.
 const GENERATIONS: usize = 4096;
 
-/// What counts of a page, as [`redoubt_page::mysql::content_hash`] gives it.
+/// Hash of the significant bytes of a page, as [`redoubt_page::mysql::content_hash`] gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentHash(pub u64);
 
 /// How often a tablespace was forgotten, for all tables.
 pub struct Generations(Box<[AtomicU64]>);
 
-/// What was known when a read began.
+/// State of a page's slot when a read began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     version: u32,
@@ -44,12 +45,12 @@ struct Entry {
     hash: ContentHash,
 }
 
-/// See the module.
+/// Table of content hashes.
 #[derive(Debug, Default)]
 pub struct Unchanged {
     /// Empty until the first page is noted or asked for.
     entries: Vec<Option<Entry>>,
-    /// How often something was said of a page with this place.
+    /// Number of changes to pages in each slot.
     versions: Vec<u32>,
 }
 
@@ -64,7 +65,7 @@ impl Generations {
         &self.0[mix(space.0) as usize % GENERATIONS]
     }
 
-    /// Nothing is known of the pages of a tablespace any more.
+    /// Removes all entries of a tablespace.
     pub fn forget(&self, space: SpaceId) {
         self.of(space).fetch_add(1, Ordering::AcqRel);
     }

@@ -1,9 +1,9 @@
 //! The redo log of a server without a storage node, on persistent memory (`redoubt run --local-log`).
 //!
 //! The redo files stay where they are and in the server's own format, so the server starts on them without this
-//! library as well. Only calls on redo files are looked at ([`is_redo_file`], opened for writing); everything
-//! else passes straight through, native asynchronous I/O included. (What a server would write to a redo file through
-//! io_uring could not be seen; no supported server does.)
+//! library as well. Only calls on redo files are intercepted ([`is_redo_file`], opened for writing); all other calls
+//! pass straight through, native asynchronous I/O included. (A write to a redo file through io_uring would be missed;
+//! no supported server makes one.)
 //!
 //! * A write inside a file becomes stores into a mapping and a fence, in the caller's thread: it is durable when
 //!   the call returns ([`redo_file`]).
@@ -184,7 +184,7 @@ impl OpenRedo {
         self.file.sync(local)
     }
 
-    /// ftruncate, fallocate: whatever changes the file's size or its blocks. `local` is the call itself.
+    /// ftruncate, fallocate: every call that changes the file's size or its blocks. `local` is the call itself.
     ///
     /// # Errors
     /// That of the call; `EIO` after a failure of the device.

@@ -1,20 +1,20 @@
 //! The server's log buffers, seen from its log writes: which bytes of a write are its own redo.
 //!
-//! The server has two buffers. It fills one, and writes it from its start. While less than a block is filled it
-//! keeps filling the same buffer, also *during* the write: other threads append after the redo that the write
-//! is about, over the zero that marks its end. After what they append lie bytes of an earlier use of the
-//! buffer: whole mini-transactions with right checksums, but old ones. Such a *live* block must not be believed
-//! beyond what is new in it. Once more than a block is filled, the server swaps the buffers and writes the one
-//! that nobody touches until the next swap, which this thread's caller makes.
+//! The server has two buffers. It fills one, and writes it from its start. While less than a block is filled it keeps
+//! filling the same buffer, also *during* the write: other threads append after the redo that the write is about,
+//! over the zero that marks its end. The bytes after that are from an earlier use of the buffer: whole
+//! mini-transactions with right checksums, but old ones. Such a *live* block must not be believed beyond its new
+//! redo. Once more than a block is filled, the server swaps the buffers and writes the full one. No thread touches
+//! that one until the next swap, which is made by the thread that writes.
 //!
 //! So after each write of more than a block, its buffer's first block is filled with a byte that no redo record
 //! can start with (`FILL`). The next use of the buffer then has no old redo in its first block. The server
 //! never reads these bytes: what lies after its redo in a block is garbage by its own design.
 //!
-//! A write of exactly one full block may be either kind. It is told apart by the next write, which comes from the
-//! other buffer if this one was swapped. If the other buffer is in use by then, the block is not filled, but its
-//! old content is known exactly; a mini-transaction equal to it is not believed, and nothing is called durable
-//! until a later write has shown what it is ([`LogMemory::is_doubtful`]).
+//! A write of exactly one full block may be either kind. The next write decides: it comes from the other buffer if
+//! this one was swapped. If the other buffer is in use by then, the block is not filled, but its old content is known
+//! exactly. A mini-transaction equal to the old content is not believed, and nothing is called durable until a later
+//! write has shown what it is ([`LogMemory::is_doubtful`]).
 //!
 //! A resize of the log has two buffers of its own. When it is done the server frees those it had, so every address is
 //! forgotten then ([`LogMemory::exchanged`]): the memory may be anybody's.
@@ -78,7 +78,7 @@ impl LogMemory {
     /// A write of records is about to be observed; `known_bytes` of it were handed out before.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// A description of the inconsistency, for messages.
     pub fn begin<'b>(
         &mut self,
         bytes: &'b [u8],
@@ -146,7 +146,7 @@ impl LogMemory {
     /// The write was observed; its first `final_bytes` are final.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// A description of the inconsistency, for messages.
     pub fn end(&mut self, write: &Write<'_>, offset_bytes: u64, final_bytes: usize) -> Result<(), String> {
         let len = write.bytes.len();
         let last_block = final_bytes / BLOCK_BYTES * BLOCK_BYTES;
@@ -180,12 +180,13 @@ impl LogMemory {
         set_old(&mut self.prepared, address, old);
     }
 
-    /// A log is prepared, or given up: there are no buffers of it yet, or none any more.
+    /// A log is prepared, or its preparation was cancelled: it has no buffers yet, or no longer.
     pub fn forget_prepared(&mut self) {
         self.prepared.clear();
     }
 
-    /// The prepared log became the log: the server frees the buffers it had, and goes on with the prepared one's.
+    /// The prepared log became the log: the server frees the old buffers, and continues with those of the prepared
+    /// log.
     pub fn exchanged(&mut self) {
         self.buffers = std::mem::take(&mut self.prepared);
         self.full_block = None;
@@ -198,10 +199,10 @@ impl LogMemory {
     }
 
     fn fill(&mut self, address: usize) {
-        // SAFETY: `address` is where a buffer of the server starts that a log write of at least one block came
-        // from; it is the server's own heap memory, writable, and at rest as the module explains: the write that
-        // just ended (or the one now under way from the other buffer) is made by the only thread that can swap.
-        // The server frees a buffer only when it exchanges the log, and no address outlives that (`exchanged`).
+        // SAFETY: `address` is the start of a buffer of the server, from which a log write of at least one block
+        // came. It is the server's own heap memory, writable, and at rest as the module explains: the only thread
+        // that can swap makes the write that just ended (or the one now under way from the other buffer). The server
+        // frees a buffer only when it exchanges the log, and no address outlives that (`exchanged`).
         unsafe { fill_block(address) };
         set_old(&mut self.buffers, address, None);
     }
@@ -215,7 +216,7 @@ fn set_old(buffers: &mut Vec<Buffer>, address: usize, old: Option<Block>) {
 }
 
 /// # Safety
-/// `address` must be the start of at least [`BLOCK_BYTES`] writable bytes that nobody else accesses meanwhile.
+/// `address` must be the start of at least [`BLOCK_BYTES`] writable bytes without concurrent access.
 unsafe fn fill_block(address: usize) {
     let block = std::ptr::with_exposed_provenance_mut::<u8>(address);
     // SAFETY: the caller's promise.

@@ -1,6 +1,6 @@
 //! Shared writable mappings of plain files (the transaction coordinator log).
 //!
-//! Changes through a mapping are seen when the server says they must be durable (`msync`) or ends it.
+//! Changes through a mapping are detected when the server requests their durability (`msync`) or unmaps it.
 
 use crate::base::real::Errno;
 use crate::content::Content;

@@ -43,8 +43,8 @@ impl Named for PlainFile {
 }
 
 impl PlainFile {
-    /// The file at `path`. `before`: the end of the stream; what was written to the file through an earlier
-    /// descriptor is waited for by a sync too.
+    /// The file at `path`. `before`: the end of the stream; a sync also waits for writes to the file through an
+    /// earlier descriptor.
     pub fn new(path: &[u8], before: Seq) -> Self {
         Self { name: Name::new(path), order: Mutex::default(), unsynced: AtomicU64::new(before.0) }
     }
@@ -166,8 +166,8 @@ impl PlainFile {
     }
 }
 
-/// What is in the file where a write will go. Aria writes its log buffer again and again from the beginning:
-/// nearly all of those bytes are there already, here and on the node.
+/// The bytes of the file where a write will go. Aria writes its log buffer again and again from the beginning: nearly
+/// all of those bytes are there already, here and on the node.
 fn old_bytes(fd: RawFd, len: usize, at: u64) -> Vec<u8> {
     let mut old = vec![0; len];
     // A descriptor that cannot be read, or a short read: what is not known counts as changed.
@@ -242,8 +242,8 @@ pub fn open(
     Ok((fd, file))
 }
 
-/// Sends a local file as it is now: one that was written in a way that is not followed (stdio), or that got a
-/// replicated name.
+/// Sends the current content of a local file. The file was written by calls that are not intercepted (stdio), or got
+/// a replicated name.
 ///
 /// # Errors
 /// That of the local calls, or `EIO`.
@@ -295,7 +295,7 @@ fn send_open_file(
 mod tests {
     use super::*;
 
-    /// What the node has after the parts were written over `old`.
+    /// Content on the node after the parts were written over `old`.
     fn patched(old: &[u8], new: &[u8]) -> Vec<u8> {
         let mut out = old.to_vec();
         for (start, part) in changed_parts(old, new) {

@@ -1,10 +1,10 @@
 //! MySQL's redo log: a set of files, of which only stubs are here.
 //!
-//! The server makes, renames, recycles and removes them all the time; the node follows that as it follows the names of
-//! any file. Writes to their first blocks (header, checkpoints) go into the stream as they are. What is written after
-//! those goes through an observer that yields each redo byte once, in whole mini-transactions. At its start the server
-//! reads what the node composes from all that; while it runs it reads what it wrote itself, if it has a plugin that
-//! makes it read ([`kept`]).
+//! The server makes, renames, recycles and removes them all the time; the node follows that as it follows the names
+//! of any file. Writes to their first blocks (header, checkpoints) go into the stream as they are. Later writes go
+//! through an observer that yields each redo byte once, in whole mini-transactions. At its start the server reads the
+//! node's composition of all that. While it runs it reads its own writes, if it has a plugin that makes it read
+//! ([`kept`]).
 //!
 //! Invariant: every redo byte the server wrote is in the stream, or the stream is dead. The lock is held from
 //! observing a write until its frames are in the stream, so redo frames are in LSN order.
@@ -66,9 +66,9 @@ pub struct RedoFiles {
     observer: Mutex<Option<LogObserver>>,
     /// The observer has handed something out.
     handed_out: Condvar,
-    /// What is written is kept for readers.
+    /// Writes are copied for readers.
     keeps: AtomicBool,
-    /// What was written before that since the last checkpoint is there, too.
+    /// The copies also include the writes before `keeps` was set, since the last checkpoint.
     is_filled: AtomicBool,
     /// A copy could not be written: none is written or read any more. Set before the observer is unlocked.
     has_failed: AtomicBool,
@@ -98,20 +98,20 @@ impl RedoFiles {
         self.lock().is_some()
     }
 
-    /// From now on there are copies here of what the server writes, because something reads it while the server runs;
-    /// and of what it has written since its last checkpoint. No redo is written while that is fetched from the node. If
-    /// it cannot be done, the server's log says so.
+    /// Starts to keep copies of the server's writes, because the server reads them while it runs. They include the
+    /// redo since its last checkpoint. No redo is written while that is fetched from the node. A failure is logged in
+    /// the server's log.
     pub fn keep(&self, content: &Content) {
         loop {
             let names = content.names.lock_shared();
             let observer = self.lock();
             match &*observer {
-                // The node has no part of a mini-transaction. Who completes it may need the names.
+                // The node has no part of a mini-transaction. The thread that completes it may need the names.
                 Some(log) if log.next_lsn() < log.seen_lsn() => {
                     drop((names, observer));
                     self.wait_handed_out();
                 }
-                // What was there before the first write is fetched with that.
+                // Content from before the first write is fetched with that write.
                 log => {
                     self.keeps.store(true, Ordering::Release);
                     if let Some(log) = log
@@ -139,7 +139,7 @@ impl RedoFiles {
             let Some(written) = range.blocks_until(end).filter(|_| range.start_lsn != 0) else { continue };
             let mut bytes = vec![0; (written.end - written.start) as usize];
             read_of_node(content, &path, size_bytes, &mut bytes, written.start)?;
-            // What lies before the checkpoint is not there any more.
+            // Redo before the checkpoint is gone.
             if let Some((dropped, known)) = unwritten_len(&bytes).and_then(|len| bytes.split_at_checked(len))
             {
                 kept.on_write(&content.datadir, known, written.start + dropped.len() as u64)?;
@@ -254,7 +254,7 @@ impl RedoFiles {
             })
             .map_err(|error| broken(content, &error.to_string()))?;
         if let Some(space) = encrypted {
-            // Before the node has it: with this redo nobody could start on the volume again.
+            // Before the node has it: with this redo no server could start on the volume again.
             let why = format!(
                 "tablespace {space} is to be encrypted (innodb_undo_log_encrypt=ON, ALTER TABLESPACE ... ENCRYPTION='Y'), \
                  which a volume cannot have: the node needs pages in clear; start the server again without that (what SET \
@@ -373,7 +373,7 @@ impl RedoFiles {
         }
     }
 
-    /// What makes a clone of this server fail, if one is made.
+    /// Marks the copies as failed, so that a clone of this server fails.
     #[cold]
     fn fail(&self, error: Errno) {
         if !self.has_failed.swap(true, Ordering::Relaxed) {

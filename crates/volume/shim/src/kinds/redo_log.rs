@@ -1,7 +1,7 @@
-//! The redo log file: which bytes of it are new, and what the server reads from it at start.
+//! The redo log file: detection of its new bytes, and the content that the server reads at its start.
 //!
-//! Nothing of the log is kept in the local file; it only has the right size. Writes go through an observer
-//! that yields each redo byte once; those bytes, the header and the checkpoint blocks go into the stream.
+//! The local file holds no log; it only has the right size. Writes go through an observer that yields each redo byte
+//! once; those bytes, the header and the checkpoint blocks go into the stream.
 //!
 //! There are up to two log files. `ib_logfile0` is *the* log while the server has it open. `ib_logfile101` is
 //! a log being prepared: beside an open `ib_logfile0` (online resize) only its header and checkpoint blocks
@@ -98,7 +98,7 @@ impl RedoLog {
         self.state.lock().ignore_poison()
     }
 
-    /// `ib_logfile0` is opened. The node says where the log stands.
+    /// `ib_logfile0` is opened. The node reports the position of the log.
     ///
     /// # Errors
     /// `EIO` when the node cannot say or its log cannot be used.

@@ -3,10 +3,10 @@
 //! The local file is a sparse stub of the right length. Whether a page write may be dropped is decided page by
 //! page, in this order; the first rule that holds counts:
 //!
-//! 1. The page carries an encryption key version, and nobody allowed the node to hold such pages in clear: refused.
+//! 1. The page carries an encryption key version, and the node may not hold such pages in clear: refused.
 //! 2. Its page LSN is the end LSN of the last mini-transaction in the stream that changed it: dropped.
-//! 3. It is all zero (scrubbing of a freed page, or extension by writing zeros): dropped, and if the page is free the
-//!    node is told to scrub it ([`scrub`]).
+//! 3. It is all zero (scrubbing of a freed page, or extension by writing zeros): dropped, and if the page is free,
+//! the node gets a request to scrub it ([`scrub`]).
 //! 4. It lies in the doublewrite area: dropped.
 //! 5. Its LSN is from before this session (redone by the server's own recovery) and the node's version is as new
 //!    or newer: dropped; a tablespace's page 0 is kept for reads ([`recovery`]).
@@ -15,7 +15,7 @@
 //! Rule 1 does not hold for the doublewrite area, where pages of other formats lie. An encrypted page is not compared
 //! with the node's, which is in clear.
 //!
-//! What is written to a file after its deletion has no reader and goes nowhere.
+//! Writes to a file after its deletion have no reader and are dropped.
 //!
 //! Invariant: nothing is dropped on any other ground, and a page's slot in the need table is raised before the
 //! write returns, so a later read gets at least this version.
@@ -54,7 +54,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What is known about a tablespace file.
+/// State of a tablespace file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Info {
     /// The node's number of the file.
@@ -111,11 +111,11 @@ pub struct Tablespace {
     length: Mutex<()>,
     /// Position after the last frame of this file that is not redo.
     unsynced: AtomicU64,
-    /// What the local file holds.
+    /// Content of the local file.
     local_content: LocalContent,
     /// The node does not have all of it yet.
     adoption: AdoptionState,
-    /// Who reads it in sequence.
+    /// Runs of sequential reads.
     readers: Mutex<Detector>,
     /// Page 0 as the server's recovery wrote it last, if the node's is newer.
     kept_header: KeptHeader,
@@ -183,7 +183,7 @@ impl Tablespace {
         })?
     }
 
-    /// Size of a page in the file, in bytes; `None` as long as nobody knows.
+    /// Size of a page in the file, in bytes; `None` while it is unknown.
     fn page_size(&self, content: &Content) -> Option<usize> {
         if self.has_server_page_size {
             return Some(content.page_size_bytes as usize);
@@ -310,8 +310,8 @@ impl Tablespace {
             if content.family == Family::MySql && is_zero(bytes) {
                 return self.grow(content, &lock, fd, offset_bytes + bytes.len() as u64);
             }
-            // Written late to a file that is deleted, or is about to be: the node has let go of the tablespace when the
-            // redo said so. It has no reader any more.
+            // Written late to a file that is deleted, or is about to be: the node has let go of the tablespace with
+            // the redo of the deletion. It has no reader any more.
             let Some(path) = self.name.path(&lock).filter(|path| !content.deleted.contains(path)) else {
                 return Ok(());
             };
@@ -423,7 +423,8 @@ impl Tablespace {
             counters.add(Counter::PagesDropped, 1);
             return Ok(());
         }
-        // Written late: the node has let go of the tablespace when the redo said so, and nobody reads it any more.
+        // Written late: the node has let go of the tablespace with the redo of the deletion, and the page has no
+        // reader left.
         if self.name.path(lock).is_some_and(|path| content.deleted.contains(&path)) {
             return Ok(());
         }
@@ -455,7 +456,7 @@ impl Tablespace {
         } else {
             page
         };
-        // Nothing is written before the redo of it, so what is written before any redo comes from the server's recovery.
+        // A page is written only after its redo, so writes before any redo come from the server's recovery.
         let is_recovered = content.family == Family::MySql && !content.dirty.has_observed();
         let end = content.stream.append(&StreamFrame::Image { path: &path, page_no, page, is_recovered })?;
         content.need.raise(self.number, page_no, end);

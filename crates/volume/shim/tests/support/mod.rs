@@ -41,7 +41,7 @@ struct Log {
     checkpoints: [[u8; 64]; 2],
 }
 
-/// What the node knows.
+/// State of the model node.
 #[derive(Default)]
 pub struct Model {
     seq: u64,
@@ -58,9 +58,9 @@ pub struct Model {
     pub directories: BTreeSet<Vec<u8>>,
     /// Counters as last reported.
     pub counters: HashMap<u8, u64>,
-    /// Pages compared, and those that differed.
+    /// Number of pages compared, and of those that differed.
     pub verified: u64,
-    /// What went wrong.
+    /// Errors that the model node has detected.
     pub problems: Vec<String>,
     /// Images received.
     pub images: u64,
@@ -78,7 +78,7 @@ pub struct Model {
 pub struct ModelNode {
     /// Where it listens.
     pub address: String,
-    /// What it knows.
+    /// State of the node.
     pub model: Arc<Mutex<Model>>,
 }
 
@@ -148,7 +148,7 @@ fn serve_notices(socket: &mut TcpStream, model: &Mutex<Model>) -> Option<()> {
     {
         let mut model = model.lock().unwrap();
         model.notices = Some((socket.try_clone().ok()?, 0));
-        // What an earlier connection brought may not have been acknowledged.
+        // Frames from an earlier connection may not have been acknowledged.
         model.notify_durable();
     }
     assert_eq!(socket.read(&mut [0]).unwrap_or(0), 0, "a server sends nothing here");
@@ -165,7 +165,7 @@ fn take_frames(socket: &mut TcpStream, model: &Mutex<Model>, mut seq: u64) -> Op
         taken += 1;
         if model.cut(taken) {
             if frame.is_logged() {
-                // Stored, but the server never hears of it.
+                // Stored, but not acknowledged to the server.
                 model.seq = seq + len_bytes;
             }
             return None;

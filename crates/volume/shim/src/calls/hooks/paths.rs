@@ -6,7 +6,7 @@ use crate::calls::files::{self, Decision};
 use crate::calls::process::active;
 use libc::{AT_FDCWD, c_char, c_int, c_uint, mode_t, off64_t};
 
-/// Return value of a call that was looked at, or the real call.
+/// Return value of an intercepted call, or of the real call.
 fn decided(decision: Result<Decision<()>, Errno>, local: impl FnOnce() -> c_int) -> c_int {
     match decision {
         Ok(Decision::PassThrough) => local(),

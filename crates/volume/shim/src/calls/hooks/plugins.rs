@@ -1,12 +1,12 @@
 //! dlopen: plugins that manage keys, and MySQL's clone plugin.
 //!
-//! A server with such a plugin makes encrypted tables, whose redo is in clear, and so the node holds their pages in
-//! clear. Without consent (`redoubt run --clear-pages`) the server gets none, be it loaded at its start, by `INSTALL
-//! SONAME`, or because `mysql.plugin` says so. What a plugin is does not depend on the name of its file: the server
-//! itself goes by what a plugin declares.
+//! A server with such a plugin makes encrypted tables. Their redo is in clear, and so the node holds their pages in
+//! clear. Without consent (`redoubt run --clear-pages`) no such plugin is loaded: neither at the server's start, nor
+//! by `INSTALL SONAME`, nor from `mysql.plugin`. The file name does not matter: like the server, this module reads
+//! the plugin's declarations.
 //!
-//! MySQL gets no keyring at all, be it a plugin or a component. With one, `ALTER TABLESPACE ... ENCRYPTION='Y'` notes in
-//! the dictionary that it is to be done before any page tells of it, and the server continues with it at every start.
+//! MySQL gets no keyring at all, be it a plugin or a component. With one, `ALTER TABLESPACE ... ENCRYPTION='Y'` notes
+//! the encryption in the dictionary before any page shows it, and the server continues with it at every start.
 //!
 //! With the clone plugin the server reads what it has just written to its redo log, to give it to others.
 
@@ -23,9 +23,9 @@ const KEY_MANAGEMENT: c_int = 9;
 const KEYRING: c_int = 10;
 /// `MYSQL_CLONE_PLUGIN`.
 const CLONE: c_int = 11;
-/// What a component has that gives InnoDB its keys: service and component, joined by a point.
+/// Start of the name under which a component gives InnoDB its keys: service and component, joined by a point.
 const KEYRING_SERVICE: &[u8] = b"keyring_reader_with_status.";
-/// What a plugin declares, and how long each declaration is.
+/// Symbols of a plugin's declarations and of the length of each declaration.
 const DECLARATIONS: [(&CStr, &CStr); 2] = [
     (c"_maria_plugin_declarations_", c"_maria_sizeof_struct_st_plugin_"),
     (c"_mysql_plugin_declarations_", c"_mysql_sizeof_struct_st_plugin_"),
@@ -93,8 +93,8 @@ pub unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_voi
     message::error(&format!("{what}. {way_out}"));
     // SAFETY: the handle was just made, and the caller does not get it.
     unsafe { libc::dlclose(handle) };
-    // The C library says why a call failed only if the call was its own. The server shows it to whoever wants the
-    // plugin.
+    // The C library reports errors of its own calls only, so a failing call of it carries the refusal. The server
+    // shows it to the client that loads the plugin.
     let refusal = CString::new(match family {
         Family::MariaDb => format!("/redoubt: {name} is refused without `redoubt run --clear-pages`"),
         Family::MySql => format!("/redoubt: {name} is refused, a volume has nothing encrypted"),

@@ -33,7 +33,7 @@ unsafe fn read_tracked(
     length(at.map(position).transpose().and_then(|at| io::read(library, open, fd, buffer, at)))
 }
 
-/// What is written to by the library instead of the kernel.
+/// A file whose writes the library handles instead of the kernel.
 enum Followed {
     Node(&'static Library, Arc<OpenFile>),
     Redo(Arc<OpenRedo>),
@@ -392,7 +392,7 @@ pub unsafe extern "C" fn copy_file_range(
     unsafe { real::copy_file_range(from, from_at, to, to_at, len, flags) }
 }
 
-/// What one call of sendfile copies at most.
+/// Maximum number of bytes that one call of sendfile copies.
 const SENDFILE_BYTES: usize = 256 << 10;
 
 macro_rules! sendfile_hooks {
@@ -411,7 +411,7 @@ macro_rules! sendfile_hooks {
     )*};
 }
 
-/// sendfile, which may copy less than it was told to, with a file whose bytes are not the local one's.
+/// sendfile with a file whose bytes are not those of the local file. It may copy less than requested.
 fn copy_followed(to: c_int, from: c_int, offset: Option<&mut off64_t>, len: usize) -> ssize_t {
     let mut buffer = vec![0; len.min(SENDFILE_BYTES)];
     // SAFETY: a buffer of this length.

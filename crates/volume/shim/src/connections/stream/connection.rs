@@ -52,7 +52,7 @@ impl Stream {
         }
     }
 
-    /// A server that never was connected would only wait for somebody to look into its log.
+    /// True for a rejected server that was never connected: another attempt would only delay the error message.
     fn is_refused_at_start(&self, error: &LinkError) -> bool {
         matches!(error, LinkError::Trust(_)) && self.session_start().is_none()
     }
@@ -84,7 +84,7 @@ impl Stream {
         }
     }
 
-    /// Connects, and goes on where the node stands.
+    /// Connects, and resumes at the node's position.
     fn connect_once(&self) -> Result<Arc<Link>, LinkError> {
         let is_first = self.session_start().is_none();
         if is_first {
@@ -128,7 +128,7 @@ impl Stream {
         }
         state.packer = packer(welcome.compression, self.peer().compression)?;
         state.unlogged.clear();
-        // What is durable need not be known here to be sent again: the node says where it stands.
+        // The durable position need not be known here: the node reports the position from which to send again.
         let SendState { queue: Some(queue), packer, scratch, frame, .. } = &mut *state else {
             return Err(LinkError::Final("the connection comes before the session".to_owned()));
         };
@@ -172,7 +172,8 @@ impl Stream {
     fn serve(&self, link: &Arc<Link>) -> LinkError {
         let watched = Arc::clone(link);
         let started = real::spawn_quiet("redoubt-log-end", move || {
-            // The node sends nothing on it. What is not sent when it ends is sent again on the next one.
+            // The node sends nothing on it. Frames that were not sent when it ends are sent again on the next
+            // connection.
             let _ = watched.log.read(&mut [0]);
             watched.shutdown();
         });
@@ -249,7 +250,7 @@ impl Stream {
     }
 }
 
-/// What both sides have agreed on.
+/// The packer for the compression that both sides have agreed on.
 fn packer(granted: Compression, wanted: Compression) -> Result<Packer, LinkError> {
     Ok(match wanted {
         _ if granted != wanted => Packer::None,

@@ -1,7 +1,7 @@
 //! Logged frames that are not durable yet, in the mapped file that outlives this process ([`redoubt_resend_queue`]).
 //!
-//! Invariants: frames are contiguous (each starts where the one before ends), `end` is after the last one,
-//! and every frame from the oldest not durable one on is kept, so that it can be sent again.
+//! Invariants: frames are contiguous (each starts where the previous one ends), `end` is after the last one, and
+//! every frame from the oldest not durable one on is kept, so that it can be sent again.
 
 use redoubt_resend_queue::{Full, UnsentRing};
 use redoubt_wire::frame::{HEADER_LEN_BYTES, encode_header};
@@ -10,7 +10,7 @@ use redoubt_wire::{Seq, WireError};
 /// Why the node and this library cannot go on from where the node stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
-    /// The node wants frames that were durable.
+    /// The node requests frames that were durable.
     #[error(
         "the storage node expects position {wanted}, but everything before {oldest} was acknowledged as durable: \
          the node lost acknowledged data (was an older copy of its directory put back?); \

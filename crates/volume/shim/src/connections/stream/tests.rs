@@ -16,9 +16,9 @@ use std::sync::mpsc::{self, Receiver};
 
 struct Node {
     listener: TcpListener,
-    /// What is asked for.
+    /// Compression that the server requests.
     compression: Compression,
-    /// What the node grants.
+    /// Compression that the node grants.
     granted: Compression,
     /// Of the server.
     datadir: tempfile::TempDir,
@@ -176,7 +176,7 @@ fn durable_frames_release_the_waiter() {
     session.notify(&Notice::Durable(Seq(end.0 - 1)));
     session.notify(&Notice::Durable(end));
     waiting.join().unwrap().unwrap();
-    // Nothing more to wait for, and what is beyond is not durable.
+    // Nothing more to wait for, and later bytes are not durable.
     stream.wait_durable(end).unwrap();
     assert!(stream.waiters.durable() == end.0);
 }
@@ -382,7 +382,7 @@ fn durable_beyond_what_was_sent_ends_the_stream() {
     assert_eq!(stream.wait_durable(Seq(end.0 + 1)), Err(Errno::EIO));
 }
 
-/// A commit is answered when the node says so; what goes the other way must not be needed for that.
+/// A commit is answered after the node's notice, which must not depend on the other connection.
 #[test]
 fn end_of_either_connection_makes_it_connect_again() {
     let node = Node::new();
@@ -406,7 +406,7 @@ fn end_of_either_connection_makes_it_connect_again() {
     }
 }
 
-/// Its kernel takes connections, too; the process greets nobody.
+/// Its kernel accepts connections, too; the process does not greet.
 #[test]
 fn a_node_that_hangs_for_good_is_given_up_after_the_time_out() {
     let node = Node::new();
@@ -468,7 +468,7 @@ fn page_request_without_an_answer_is_sent_again() {
     let kind = redoubt_wire::page::PageReply::Bytes(b"abc").encode(&mut payload);
     frame_bytes(&mut answer, kind, 0, &payload).unwrap();
     first.socket.write_all(&answer[..answer.len() - 1]).unwrap();
-    // It comes again long before the time-out, after which the server would get an I/O error.
+    // It connects again long before the timeout, after which the server would get an I/O error.
     let mut second = node.accept(Status::Accepted, 0);
     second.frame(0);
     second.socket.write_all(&answer).unwrap();

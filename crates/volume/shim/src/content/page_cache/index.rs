@@ -27,7 +27,7 @@ struct CachedPage {
     key: CacheKey,
     len_bytes: u32,
     uses: u8,
-    /// It was read ahead, and nobody has looked for it since.
+    /// It was read ahead, and has not been looked up since.
     is_ahead: bool,
 }
 

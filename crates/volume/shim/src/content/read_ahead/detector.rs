@@ -1,15 +1,15 @@
-//! Who reads a file in sequence, and what is worth asking for before it is read. Pure.
+//! Detection of sequential reads of a file, and of the pages worth requesting ahead. Pure.
 //!
 //! A *run* is a reader that moves forward through the file. Reads may come a little out of order (the server's own
 //! read-ahead has several threads) and leave pages out that are in the buffer pool. Each run has a window of pages to
-//! ask for at once. It begins small, and only if nearly all pages that the run has passed were read; it doubles as long
-//! as that is so, and halves when less than half of them are, until the run is none any more.
+//! ask for at once. It begins small, and only if nearly all pages that the run has passed were read. It doubles as
+//! long as that is so, and halves when less than half of them are, until the run ends.
 //!
-//! Invariant: no page is asked for twice by the same run, nor one that it has passed.
+//! Invariant: a run requests no page twice, and no page that it has passed.
 
 use std::ops::Range;
 
-/// Readers of one file that are told apart.
+/// Maximum number of runs in one file.
 const RUNS: usize = 4;
 /// A read this near to a run belongs to it.
 const REACH_PAGES: u32 = 4;

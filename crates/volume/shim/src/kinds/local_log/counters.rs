@@ -1,7 +1,7 @@
 //! Counters in a file of the data directory, mapped and shared with `redoubt status --local-log`.
 //!
-//! Layout and meaning: [`redoubt_shm_control::local_log`]. The file stays locked for as long as this process lives. If it
-//! cannot be made, counting goes on in memory of this process alone: no commit depends on it.
+//! Layout and meaning: [`redoubt_shm_control::local_log`]. The file stays locked for as long as this process lives.
+//! If it cannot be made, the counters are in memory of this process alone: no commit depends on them.
 
 use crate::base::message::{self, show};
 use crate::base::real::{self, Errno};

@@ -1,4 +1,4 @@
-//! One redo file: which part of it is mapped, and what the kernel still has to make durable.
+//! One redo file: its mapped part, and the changes that the kernel still has to make durable.
 //!
 //! Invariants:
 //! * A write that returned has either been stored into the mapping and fenced, or was made by the kernel and then
@@ -24,7 +24,7 @@ use std::time::Instant;
 /// Up to this length a file's pages are set up when it is mapped, not when they are first written.
 const PREFAULT_LIMIT_BYTES: u64 = 1 << 30;
 
-/// One redo file: which part of it is mapped, and what the kernel still has to make durable.
+/// One redo file, with its mapped part and the changes that the kernel still has to make durable.
 pub struct RedoFile {
     path: Vec<u8>,
     pretend: bool,
@@ -47,7 +47,7 @@ impl RedoFile {
             pretend,
             counters,
             mapping: RwLock::new(None),
-            // Whoever had the file before may have left changes that are not durable.
+            // An earlier process may have left changes that are not durable.
             changes: AtomicU64::new(1),
             synced: AtomicU64::new(0),
             failed: AtomicBool::new(false),
@@ -123,7 +123,7 @@ impl RedoFile {
             mapping.fence().map_err(|error| self.fail(&error.to_string()))?;
             self.counters.add(Counter::Fences, 1);
         }
-        // What comes after this load belongs to a later sync.
+        // Changes after this load belong to a later sync.
         let changes = self.changes.load(Ordering::Acquire);
         if self.synced.load(Ordering::Acquire) >= changes {
             self.counters.add(Counter::SyncsAvoided, 1);
@@ -174,7 +174,7 @@ impl RedoFile {
     }
 
     fn map(&self, fd: RawFd, len_bytes: u64) -> Result<Mapping, Errno> {
-        // What lies on a disk would be lost if it was pretended to be durable, and nobody asked for that.
+        // Bytes on a disk would be lost if durability was only pretended, and that was not requested.
         let pretend = self.pretend && real::is_memory_file_system(fd)?;
         // The server may have opened it for writing only, and a descriptor that is followed cannot be mapped.
         let own = real::reopen(fd).map_err(|errno| self.refuse(&errno.to_string()))?;

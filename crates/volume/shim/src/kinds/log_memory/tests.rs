@@ -137,7 +137,7 @@ fn what_is_sent_is_the_servers_redo_whatever_lies_after_it_in_its_buffers() {
                 server.append(&mut random);
             }
             let (start, offset, len) = server.start_write();
-            // Appenders of other threads, before the bytes are looked at.
+            // Appenders of other threads, before the bytes are observed.
             for _ in 0..random.usize(..12) {
                 server.append(&mut random);
             }

@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 /// Only for as long as it takes to unlink it.
 const NAME: &[u8] = b".redoubt-log-copy";
 
-/// What is known of one file of the log.
+/// State of one file of the log.
 #[derive(Debug, Default)]
 pub struct Kept {
     /// Server LSN of its first block, as its header says.
@@ -75,7 +75,7 @@ impl Kept {
         let before = copy.range_bytes.start.saturating_sub(offset_bytes).min(buffer.len() as u64) as usize;
         let (_, mut rest) = buffer.split_at_mut(before);
         let mut at = offset_bytes + before as u64;
-        // A file is zero where nobody has written to it yet.
+        // A file is zero where it was never written.
         while !rest.is_empty() {
             let len = real::read_at(copy.file.as_raw_fd(), rest, at)?;
             if len == 0 {
@@ -90,7 +90,7 @@ impl Kept {
 }
 
 impl Copy {
-    /// What is written at this offset comes after what there is, or is a part of it again.
+    /// A write at this offset continues the copy, or repeats a part of it.
     fn adjoins(&self, offset_bytes: u64) -> bool {
         (self.range_bytes.start..=self.range_bytes.end).contains(&offset_bytes)
     }
@@ -100,7 +100,7 @@ fn without_name(datadir: &[u8]) -> Result<OwnedFd, Errno> {
     let path = absolute(datadir, NAME)?;
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
     let fd = real::open_file(&path, flags, 0o600)?;
-    // SAFETY: it was just opened, and nobody else knows it.
+    // SAFETY: the descriptor was just opened and has no other owner.
     let file = unsafe { OwnedFd::from_raw_fd(fd) };
     real::remove_file(&path)?;
     Ok(file)

@@ -1,27 +1,28 @@
 //! A tablespace file that appeared locally without the node: copied in for IMPORT TABLESPACE.
 //!
 //! An import reads all of it, in requests of many pages, changes every page that is not empty (tablespace id, LSN 0,
-//! checksum) and writes it back. So the file is not sent when it is opened: the node gets its name, its length and its
-//! first page, and the local file is read and written as on a disk until the node has every page. A page goes to the
-//! node when the server writes it, as every page that no redo explains. Those that it did not write are sent
+//! checksum) and writes it back. So the file is not sent when it is opened: the node gets its name, its length and
+//! its first page, and the local file is read and written as on a disk until the node has every page. A page goes to
+//! the node when the server writes it, as every page that no redo explains. Pages that the server did not write are
+//! sent
 //!
 //! * when a descriptor is closed after something was written, at a sync, at an export, and when the server ends;
 //! * before a page is read alone.
 //!
 //! Then all of it is durable at the node, and the local file becomes a stub.
 //!
-//! The last rule keeps images and redo in order, whoever opens the file for what. Redo is about a page that the buffer
+//! The last rule keeps images and redo in order, for every way to open the file. Redo is about a page that the buffer
 //! pool has. It reads pages one by one, so such a page was read alone; or it made the page again for a segment, after
 //! reading the index's root and the page with the segment's inode. Three pages are excepted, because an import reads
-//! them alone too, before it writes: page 0, the root of the clustered index ([`ROOT_PAGE_NO`]), and the last page, if
-//! its last request has no other. They need only be there themselves. The exceptions never cover both pages that a new
-//! page needs: the inodes of the clustered index are on page 2, and another index has its root and its inodes on two
-//! pages of which one at most is the last. (Of a table with ROW_FORMAT=COMPRESSED an import reads and writes one page
-//! at a time: it is sent whole at the first of them, read from the node, and sent again as it is written.)
+//! them alone too, before it writes: page 0, the root of the clustered index ([`ROOT_PAGE_NO`]), and the last page,
+//! if its last request has no other. They need only be there themselves. The exceptions never cover both pages that a
+//! new page needs. The inodes of the clustered index are on page 2; another index has its root and its inodes on two
+//! pages, of which one at most is the last. (Of a table with ROW_FORMAT=COMPRESSED an import reads and writes one
+//! page at a time: it is sent whole at the first of them, read from the node, and sent again as it is written.)
 //!
-//! A server that dies meanwhile leaves a part of the file on the node. So that nobody takes it for the whole, a plain
-//! file beside it ([`MARKER`]) is there from before the first page until after the last one, here and on the node. A
-//! file with a marker is adopted again if it was copied in again, and cannot be opened for writing otherwise.
+//! A server that dies meanwhile leaves a part of the file on the node. A marker shows that it is not the whole file:
+//! a plain file beside it ([`MARKER`]) is there from before the first page until after the last one, here and on the
+//! node. A file with a marker is adopted again if it was copied in again, and cannot be opened for writing otherwise.
 //!
 //! The table's definition beside it goes to the node as well ([`super::definition`]).
 //!
@@ -29,8 +30,8 @@
 //! checksum, and the damage would not be seen any more. The file then stays a local one, with its marker, until it is
 //! copied again; the server reads it as it is, and itself says what is wrong.
 //!
-//! A file whose first page has flags that nobody knows here is not adopted: damaged, or of another server. It stays a
-//! local file that is only read, so that the server itself says what is wrong with it.
+//! A file whose first page has flags that are unknown here is not adopted: it is damaged, or of another server. It
+//! stays a local file that is only read, so that the server itself reports the error.
 //!
 //! Invariants: a page that is not marked as sent is in the local file, and empty on the node; a page is read, sent and
 //! marked under `adoption`. No lock is held for longer than [`PIECE_BYTES`] take (or the server's read of the local
@@ -57,8 +58,8 @@ const HEADER_BYTES: usize = 4096;
 const MARKER: &[u8] = b".importing";
 /// In every file that is a table's own.
 const ROOT_PAGE_NO: u64 = 3;
-/// What is written, or looked through for pages that must still be sent, under one hold of the locks: whole pages of
-/// every size.
+/// Number of bytes that are written, or searched for pages that must still be sent, under one hold of the locks:
+/// whole pages of every size.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
 /// A commit of another session waits until what was sent before it is durable.
 const WINDOW_BYTES: u64 = 512 << 10;
@@ -159,7 +160,7 @@ impl Adoption {
         let size = self.page_size() as u64;
         let mut page = vec![0; self.page_size()];
         for number in bytes.start / size..bytes.end.div_ceil(size) {
-            // What lies beyond the end of the file when it was copied in has been written by the server, or is empty.
+            // Pages beyond the end of the file when it was copied in have been written by the server, or are empty.
             let Some(sent) = self.sent.get_mut(number as usize).filter(|sent| !**sent) else { continue };
             page.fill(0);
             read_full(self.file.as_raw_fd(), &mut page, number * size)?;
@@ -200,7 +201,7 @@ pub fn begin(
     let format = match Format::of_page0(content.family, &header) {
         Ok(format) => format,
         Err(error) => {
-            // The server says so itself, and ends what it was about to do.
+            // The server reports the error itself, and ends the operation.
             message::note(&format!("{} was copied in, and is only read: {error}", show(path)));
             tablespace.adoption.is_foreign.store(true, Ordering::Release);
             return Ok(());
@@ -396,8 +397,8 @@ impl Tablespace {
         remove_marker(content, &path)
     }
 
-    /// A descriptor of the file was closed. After an import has written to it there is nothing left to wait for; one
-    /// that only looked at it will be followed by one that writes.
+    /// A descriptor of the file was closed. After an import has written to it there is nothing left to wait for;
+    /// after descriptors that only read, a writing one will follow.
     pub fn closed(&self, content: &Content) {
         let is_written = self
             .adoption

@@ -1,5 +1,5 @@
-//! A tablespace file and the page cache: which reads may be answered from it, what goes in, and what is
-//! asked for ahead of the server.
+//! A tablespace file and the page cache: reads that may be answered from it, answers that it stores, and requests
+//! ahead of the server.
 //!
 //! Only whole single pages, never page 0 (which the server also reads while it has a newer one in its buffer pool).
 
@@ -15,7 +15,7 @@ use redoubt_redo::{Family, Lsn, PageId, SpaceId};
 use redoubt_wire::page::{PageReply, PageRequest};
 use redoubt_wire::stream::Counter;
 
-/// What a look into the cache found.
+/// Result of a lookup in the cache.
 pub(super) enum Cached {
     /// The bytes.
     Hit,
@@ -34,7 +34,7 @@ impl Cached {
     }
 }
 
-/// What must be equal in the same version of a page besides its digest.
+/// The part of a page, besides its digest, that must be equal in the same version.
 fn version_of(family: Family, page: &[u8]) -> Option<Lsn> {
     match family {
         Family::MariaDb => page_lsn(family, page),

@@ -1,4 +1,4 @@
-//! What a page image says about itself. Pure.
+//! Properties of a page image, as the image itself shows them. Pure.
 
 use super::{Info, page_id};
 use redoubt_page::encryption::{hides_space_id, key_version};

@@ -19,7 +19,7 @@ use std::os::fd::RawFd;
 const MOST_BYTES: usize = 4 << 20;
 const EXTENSIONS: [&[u8]; 2] = [b".frm", b".par"];
 const SENT_UNDER: &[u8] = b".importing";
-/// What is between the names of a table and of a partition.
+/// Separator between the names of a table and of a partition.
 const PARTITION: &[u8] = b"#P#";
 
 /// Path of the table whose tablespace, or partition, is at `path`, without extension.

@@ -1,4 +1,4 @@
-//! Encrypted tablespaces: what the node could not read, and what a server without a key must not open.
+//! Encrypted tablespaces: images that the node could not read, and files that a server without a key must not open.
 
 use super::{Tablespace, classify_page::facts};
 use crate::base::message::{self, show};

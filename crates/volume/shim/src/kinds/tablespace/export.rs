@@ -4,8 +4,8 @@
 //! The server writes `t.cfg` when all pages of `t.ibd` are written and nothing changes them any more, and removes it at
 //! `UNLOCK TABLES`. So the stub is filled when `t.cfg` is closed, before the statement returns. After `t.cfg` is
 //! removed the file stays good until the next page is written, as it would on a disk, and is a stub again from then on.
-//! Reads and writes of the server go to the node as always, so what is in the file never matters to it; a server that
-//! dies in between leaves a file that the next start makes a stub again.
+//! Reads and writes of the server go to the node as always, so the content of the file never matters to it. If the
+//! server dies in between, the next start makes the remaining file a stub again.
 
 use super::{Tablespace, Tablespaces};
 use crate::base::message::{self, show};
@@ -35,13 +35,13 @@ pub fn metadata_removed(tablespaces: &Tablespaces, path: &[u8]) {
     }
 }
 
-/// What the local file of a tablespace holds.
+/// State of a tablespace's local file.
 #[derive(Debug, Default)]
 pub struct LocalContent(AtomicU8);
 
 /// A stub.
 const NOTHING: u8 = 0;
-/// Pages, which somebody may be copying.
+/// Pages, which another process may be copying.
 const LOCKED: u8 = 1;
 /// Pages, as long as none is written.
 const UNLOCKED: u8 = 2;
@@ -81,13 +81,13 @@ fn tablespace_path(path: &[u8]) -> Option<Vec<u8>> {
 
 fn open_locally(content: &Content, path: &[u8]) -> Result<OwnedFd, Errno> {
     let fd = real::open_file(&absolute(&content.datadir, path)?, libc::O_RDWR | libc::O_CLOEXEC, 0)?;
-    // SAFETY: the descriptor was just opened and nobody else has it.
+    // SAFETY: the descriptor was just opened and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 impl Tablespace {
     fn fill_locally(&self, content: &Content, path: &[u8]) -> Result<(), Errno> {
-        // What is filled below is emptied first.
+        // First, because the file is filled from the node below.
         self.finish_adoption(content)?;
         // The node hides what is not durable.
         content.stream.wait_durable(content.stream.end())?;

@@ -1,4 +1,4 @@
-//! What is known of pages by their content (MySQL): see [`crate::content::unchanged`].
+//! Content hashes of pages (MySQL): see [`crate::content::unchanged`].
 
 use super::{Info, Tablespace, page_id};
 use crate::content::Content;
@@ -14,15 +14,15 @@ pub(super) struct AskedPage {
 }
 
 impl Tablespace {
-    /// What is in the file on the node changes otherwise than page by page.
+    /// Removes the hashes of the file's pages: its content on the node changes otherwise than page by page.
     pub fn forget_content(&self, content: &Content) {
         if let Some(space) = self.lock_info().space {
             content.dirty.forget_content(space);
         }
     }
 
-    /// By what content the page may be known to be as it was: if this is the file of the tablespace that the page says,
-    /// and not one whose pages are sent in any case.
+    /// Hash by which the page may be found unchanged; `None` if the page names another tablespace than that of this
+    /// file, or if the file's pages are sent in any case.
     pub(super) fn content_hash(
         &self,
         content: &Content,

@@ -2,13 +2,13 @@
 //!
 //! Recovery in several batches (the redo is larger than what the buffer pool holds) writes pages after each batch, in
 //! versions that are older than what the redo before this session leads to. The node has the newest version of each
-//! and must not get those as images; a later batch reads the newest and skips all records of it. For what is on the
-//! pages that comes to the same. But the server keeps a copy of some fields of a tablespace's page 0 in memory
-//! (`FSP_SIZE`, `FSP_FREE_LIMIT`, the length of `FSP_FREE`, flags: `recv_recover_page` in `log0recv.cc`), sets it
-//! when it opens the file and again whenever it *applies* a record to that page. A batch that builds the page from
-//! its `INIT_PAGE` record sets that copy back to the end of the batch; if later batches then had nothing to apply, it
-//! would stay there. The server would take pages beyond the old limit for free, and drop what the change buffer has
-//! for them.
+//! and must not get those as images; a later batch reads the newest and skips all records of it. The pages themselves
+//! become the same in this way. But the server keeps a copy of some fields of a tablespace's page 0 in memory
+//! (`FSP_SIZE`, `FSP_FREE_LIMIT`, the length of `FSP_FREE`, flags: `recv_recover_page` in `log0recv.cc`). It sets the
+//! copy when it opens the file and again whenever it *applies* a record to that page. A batch that builds the page
+//! from its `INIT_PAGE` record sets that copy back to the end of the batch; if later batches then had nothing to
+//! apply, it would stay there. The server would treat pages beyond the old limit as free, and drop what the change
+//! buffer has for them.
 //!
 //! So page 0 reads as the server wrote it last, until it writes it again. Invariant: what is kept is the last write to
 //! page 0 of this file, and the node's version is newer than it.

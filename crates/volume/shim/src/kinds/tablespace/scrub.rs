@@ -1,10 +1,11 @@
 //! Freed pages that the server overwrites: with zeros where `innodb_immediate_scrub_data_uncompressed` is on, by a hole
 //! in the file of a page-compressed table.
 //!
-//! Redo says that a page was freed, not that it is to be overwritten, and the setting may change at any time; so the
-//! server's own write is what the node is told of. Invariant: it is told only of pages that the map of dirty pages
-//! knows to be free, and as of which LSN. Between that look and the frame's place in the stream a page may be used
-//! again: it has a newer LSN on the node then, and stays. A page whose freeing this process has not seen is left alone.
+//! Redo shows that a page was freed, not that it is to be overwritten, and the setting may change at any time; so the
+//! node is notified of the server's own write. Invariant: the node is notified only of pages that the map of dirty
+//! pages lists as free, with the LSN since which they are. Between that lookup and the frame's place in the stream a
+//! page may be used again: it has a newer LSN on the node then, and stays. A page whose freeing this process has not
+//! seen is left alone.
 
 use super::{Info, Tablespace, page_id};
 use crate::base::real::Errno;
@@ -25,7 +26,7 @@ impl Tablespace {
     /// The server has punched a hole. The unused rest of a page-compressed page is none that matters here.
     ///
     /// # Errors
-    /// `EIO` when the node cannot be told.
+    /// `EIO` when the node cannot be notified.
     pub fn punch(&self, content: &Content, offset_bytes: u64, len_bytes: u64) -> Result<(), Errno> {
         let Some(page_size) = self.page_size(content).map(|size| size as u64) else { return Ok(()) };
         if !offset_bytes.is_multiple_of(page_size) {

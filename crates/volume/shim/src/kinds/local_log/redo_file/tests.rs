@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 /// A file in memory, as one on tmpfs.
 fn memory_file(len_bytes: u64) -> File {
-    // SAFETY: the name is NUL-terminated; the descriptor is new and nobody else's.
+    // SAFETY: the name is NUL-terminated; the descriptor is new and has no other owner.
     let file = unsafe {
         let fd = libc::memfd_create(c"redo".as_ptr(), libc::MFD_CLOEXEC);
         assert!(fd >= 0);
@@ -33,7 +33,7 @@ fn counted<const N: usize>(redo: &RedoFile, counters: [Counter; N]) -> [u64; N] 
 fn writes_inside_are_stored_and_need_no_sync() {
     let file = memory_file(8192);
     let (redo, fd) = (open(&file), file.as_raw_fd());
-    // What was done to the file before is not known.
+    // Earlier changes to the file are unknown.
     let mut called = false;
     redo.sync(|| {
         called = true;
