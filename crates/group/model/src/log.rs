@@ -1,5 +1,6 @@
-//! What a member has accepted. As `crates/group/consensus/src/log.rs`, function by function, with an array in the place of
-//! the map of entries: all slots are kept from the first on (no `base`, no snapshots).
+//! Entries that a member has accepted. Follows `crates/group/consensus/src/log.rs`, function by function, with an
+//! array instead of the map of entries. All slots from the first on are retained: there are no `base` and no
+//! snapshots.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ pub type Ballot = u8;
 /// A bit for each member.
 pub type Members = u8;
 
-/// How many of them.
+/// Whether `who` is more than half of `of`.
 pub const fn is_majority(of: Members, who: Members) -> bool {
     2 * (of & who).count_ones() > of.count_ones()
 }
@@ -21,7 +22,7 @@ pub enum Cell {
     Value(u8),
 }
 
-/// `types::Owner`: a life of a member.
+/// `types::Owner`: an incarnation of a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Owner {
     pub member: usize,
@@ -52,7 +53,7 @@ impl Start {
         first + slot.saturating_sub(first).div_ceil(count) * count
     }
 
-    /// Which of the turns of its owner a slot is.
+    /// Number of a slot among the slots of its owner.
     pub fn number_of_turn(&self, slot: Slot) -> usize {
         usize::from((slot - self.slot - 1) / self.owners.len() as u8)
     }
@@ -86,7 +87,7 @@ impl Log {
         last.map_or(0, |slot| slot as Slot + 1).max(self.delivered)
     }
 
-    /// `Log::range`: entries, without the slots that hold nothing.
+    /// `Log::range`: entries, without empty slots.
     pub fn range(&self, from: Slot, to: Slot) -> Vec<(Slot, Cell)> {
         let cells = self.cells.iter().enumerate().map(|(slot, cell)| (slot as Slot, *cell));
         cells.filter(|(slot, cell)| *slot >= from && *slot < to && *cell != Cell::Nothing).collect()
@@ -98,7 +99,7 @@ impl Log {
         entries.into_iter().filter(|(slot, _)| self.epoch.owner_of(*slot) == Some(owner)).collect()
     }
 
-    /// `Log::accept`, of turns that follow what is known.
+    /// `Log::accept`, of slots that follow the known ones.
     pub fn accept(&mut self, owner: usize, to: Slot, entries: &[(Slot, Cell)]) {
         let known = self.frontiers[owner];
         for (slot, cell) in entries {
@@ -109,7 +110,7 @@ impl Log {
         self.frontiers[owner] = to.max(known);
     }
 
-    /// `Log::adopt`; what was delivered stays.
+    /// `Log::adopt`; delivered slots stay.
     pub fn adopt(&mut self, start: Arc<Start>, entries: &[(Slot, Cell)]) {
         let from = self.delivered;
         self.cells[usize::from(from)..].fill(Cell::Nothing);
@@ -121,7 +122,7 @@ impl Log {
         self.epoch = start;
     }
 
-    /// `Log::install`; `settled` is the epoch in which what is before `to` was chosen.
+    /// `Log::install`; `settled` is the epoch in which the slots before `to` were chosen.
     pub fn install(&mut self, to: Slot, cells: &[Cell], settled: &Arc<Start>) {
         let (from, end) = (usize::from(self.delivered), usize::from(to));
         self.cells[from..end].copy_from_slice(&cells[from..end]);
@@ -150,7 +151,7 @@ impl Log {
         }
     }
 
-    /// `Log::chosen_to`, up to the next entry only: what is known of the others may be less than it could be.
+    /// `Log::chosen_to`, up to the next entry only: the member may know less of the others than possible.
     pub fn next_chosen(&self, is_begun: bool, is_accepted: impl Fn(usize, Slot) -> bool) -> Option<Slot> {
         if !is_begun {
             return None;
@@ -164,8 +165,8 @@ impl Log {
         (is_next && is_accepted(owner, slot)).then_some(slot + 1)
     }
 
-    /// After a stop: skips after an owner's last entry are in no record (`Member::accept` writes none), and how far
-    /// everything was delivered is known up to `recorded`.
+    /// The log after a restart. Skips after an owner's last entry are in no record (`Member::accept` writes none). The
+    /// delivered slot is known up to `recorded`.
     pub fn replayed(&self, recorded: Slot) -> Self {
         let mut log = self.clone();
         log.delivered = recorded;

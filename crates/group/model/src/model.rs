@@ -1,5 +1,5 @@
-//! What can happen. Each action is one of `crates/group/consensus/src/member.rs` or of the files in `member/` beside it; when
-//! it happens is left open, where the code goes by time or by what it has heard.
+//! Possible actions. Each action is one of `crates/group/consensus/src/member.rs` or of the files in `member/` beside
+//! it. The model lets an action happen at any time, where the code depends on time or on received messages.
 
 mod actions;
 mod properties;
@@ -11,33 +11,33 @@ use crate::state::{Chosen, Epoch, Member, Promise, State, Store};
 use stateright::{Model, Property};
 use std::sync::Arc;
 
-/// A mistake to be found.
+/// A planted bug of the model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mistake {
     /// A candidate begins an epoch although no majority has promised it.
     NoMajority,
-    /// A member that was stopped does not know any more what it had promised.
+    /// A restarted member has forgotten its promises.
     PromiseForgotten,
-    /// A member delivers what is before the start of its epoch, although no majority has begun that.
+    /// A member delivers entries before the start of its epoch, although no majority has begun it.
     EpochBeforeChosen,
     /// Slots that were skipped after the last entry count as chosen.
     SkipsAtTheEnd,
-    /// A member that was started again continues with the slots of its life before.
+    /// A restarted member continues with the slots of its previous incarnation.
     RestartedOwner,
     /// A member accepts something of its epoch after it has promised another one.
     AcceptedAfterPromise,
-    /// A new epoch needs the members after it only.
+    /// A new epoch needs a majority of the new members only.
     NewMembersAlone,
-    /// What others have chosen is acknowledged, whatever the epoch in which they did.
+    /// A member acknowledges entries that others have chosen in any epoch.
     ToldIsAcknowledged,
-    /// A candidate that learns of a later ballot from what others have chosen continues with its own. Found in the code
-    /// by this model; see README.md.
+    /// A candidate that receives a later ballot with chosen entries continues with its own. The model found this bug
+    /// in the code; see README.md.
     CandidateGoesOn,
     /// A promise is sent before it is durable.
     EarlyPromise,
 }
 
-/// Bounds, and where it begins.
+/// Bounds, and the initial state.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub members: usize,
@@ -46,25 +46,25 @@ pub struct Group {
     pub ballots: Ballot,
     pub proposals: u8,
     pub stops: u8,
-    /// How many different `Message::Chosen` are sent.
+    /// Maximum number of different `Message::Chosen`.
     pub told: usize,
-    /// By whom.
+    /// Senders of `Message::Chosen`.
     pub tellers: Members,
-    /// Members at first.
+    /// Initial members.
     pub founders: Members,
-    /// The epoch with which it begins, chosen everywhere; without it with the founding epoch.
+    /// The initial epoch, chosen everywhere. `None`: the founding epoch.
     pub first: Option<(Members, Members, Vec<usize>)>,
-    /// What happens first.
+    /// Actions before the search begins.
     pub prelude: Vec<Action>,
-    /// Members that a candidate may want instead.
+    /// Another membership that a candidate may request.
     pub wanted: Option<Members>,
-    /// Whom a candidate may make owners: these, of those that are members; 0 stands for the candidate alone.
+    /// Owners that a candidate may choose, as far as they are members; 0 stands for the candidate alone.
     pub owners: Vec<Members>,
-    /// Who become candidates.
+    /// Members that may become candidates.
     pub candidates: Members,
-    /// Who stop.
+    /// Members that may be restarted.
     pub stopping: Members,
-    /// Whose disks may be behind: what was written last is lost with a stop, and what waits for it is sent later.
+    /// Members with slow disks: a restart loses the last records, and messages that depend on them are sent later.
     pub slow_disks: Members,
     pub mistake: Option<Mistake>,
 }
@@ -81,7 +81,7 @@ pub enum Action {
     Adopt { member: usize, ballot: Ballot },
     /// `turns.rs` `place_proposals`, a proposal
     Propose { member: usize },
-    /// `turns.rs` `place_proposals`, the turns before what others have
+    /// `turns.rs` `place_proposals`, the slots before entries of others
     Skip { member: usize },
     /// `turns.rs` `on_progress` and `accept`
     Accept { member: usize, owner: usize },
@@ -91,9 +91,9 @@ pub enum Action {
     Tell { member: usize, to: Slot },
     /// `catch_up.rs` `on_chosen`
     Learn { member: usize, chosen: Chosen },
-    /// `member.rs` `durable`: what is in the store is on the disk
+    /// `member.rs` `durable`: the store's records are on the disk
     Sync { member: usize },
-    /// `found.rs` `start`, at any moment
+    /// `found.rs` `start`, at any time
     Restart { member: usize },
 }
 
@@ -167,7 +167,7 @@ impl Group {
         place.filter(|_| me.store.promised == epoch.ballot)
     }
 
-    /// To where `settle` delivers next.
+    /// The next slot to which `settle` delivers.
     fn next_chosen(&self, state: &State, member: usize) -> Option<Slot> {
         let log = &state.members[member].store.log;
         let start = &log.epoch;
@@ -186,14 +186,14 @@ impl Group {
         next
     }
 
-    /// Who has a question of a candidate: `epochs.rs` `ask`.
+    /// Members that receive a candidate's question: `epochs.rs` `ask`.
     fn asks(state: &State, ballot: Ballot) -> Members {
         let epoch = &state.epochs[usize::from(ballot)];
         let Some(asked) = &epoch.asked else { return 0 };
         epoch.promises.iter().fold(asked.epoch.voters(), |all, promise| all | promise.epoch.voters())
     }
 
-    /// Ways to have promises of some members, at most one of each.
+    /// All sets of promises with at most one promise per member.
     fn choices(state: &State, ballot: Ballot) -> Vec<Vec<Promise>> {
         let mut choices: Vec<Vec<Promise>> = vec![Vec::new()];
         for promise in &state.epochs[usize::from(ballot)].promises {
@@ -207,8 +207,8 @@ impl Group {
         choices
     }
 
-    /// What a candidate continues with: the newest epoch, whether that is chosen, and what is delivered anywhere.
-    /// `None` if not enough have promised. `epochs.rs` `begin_if_promised`, first half.
+    /// The basis of a candidate's epoch: the newest epoch, whether it is chosen, and the delivered slot of any member.
+    /// `None` without a majority of promises. `epochs.rs` `begin_if_promised`, first half.
     fn newest(&self, state: &State, member: usize, promises: &[Promise]) -> Option<(Arc<Start>, bool, Slot)> {
         let log = &state.members[member].store.log;
         let own = (log.delivered, state.settled(log, log.delivered).ballot);
@@ -281,7 +281,7 @@ impl Group {
         Some(())
     }
 
-    /// Takes over an epoch: the end of `epochs.rs` `begin` and `on_adopt`.
+    /// Adopts an epoch: the end of `epochs.rs` `begin` and `on_adopt`.
     fn enter(&self, state: &mut State, member: usize, start: &Arc<Start>, before: &[(Slot, Cell)]) {
         let me = state.member(member);
         me.store.recorded = me.store.log.delivered;
@@ -319,7 +319,7 @@ impl Group {
         state.member(member).store.log.deliver(to);
     }
 
-    /// An owner does something with its next turns. `turns.rs` `place_proposals` and `tell`.
+    /// An owner fills its next slots. `turns.rs` `place_proposals` and `tell`.
     fn take_turns(&self, state: &mut State, member: usize, place: usize, to: Slot, cell: Cell) {
         let log = &state.members[member].store.log;
         let start = Arc::clone(&log.epoch);
@@ -379,7 +379,7 @@ impl Group {
         }
     }
 
-    /// All that was written is durable: `Member::release`.
+    /// All written records are durable: `Member::release`.
     fn release(&self, state: &mut State, member: usize) {
         if state.members[member].durable.is_some() {
             state.member(member).durable = None;
@@ -427,7 +427,8 @@ impl Group {
         state.epoch(ballot).promises.insert(promise);
     }
 
-    /// `found.rs` `start` and `replay`, from what is durable. That it was started is durable before anything else.
+    /// `found.rs` `start` and `replay`, from the durable records. The record of the start is durable before any other
+    /// action.
     fn restart(&self, state: &mut State, member: usize) {
         state.stops += 1;
         let me = state.member(member);

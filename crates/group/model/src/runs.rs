@@ -1,4 +1,4 @@
-//! The bounds, and what is expected of them.
+//! The bounds of each run, and its expected result.
 
 use crate::model::{
     Action, EQUAL_ORDER, Group, Mistake, ONE_OWNER, ONE_VALUE, REVOKED, SKIPPED, STAYS_CHOSEN,
@@ -10,9 +10,9 @@ use std::time::Instant;
 pub struct Run {
     pub name: &'static str,
     group: Group,
-    /// The invariant that has to be violated; none for a model without a mistake.
+    /// Invariant that the run has to violate; `None` for a model without a bug.
     violated: Option<&'static str>,
-    /// What has to happen in it, so that it says something.
+    /// Events that have to happen in the run. Otherwise its result has no meaning.
     happens: &'static [&'static str],
 }
 
@@ -37,7 +37,7 @@ impl Run {
         Self { violated: Some(violated), ..self }
     }
 
-    /// Whether it is as expected.
+    /// Whether the result is as expected.
     pub fn check(&self) -> bool {
         let begun = Instant::now();
         let until = match self.violated {
@@ -45,8 +45,8 @@ impl Run {
             Some(violated) => HasDiscoveries::AllOf(BTreeSet::from([violated])),
         };
         let checker = self.group.clone().checker().threads(THREADS).finish_when(until);
-        // The whole of it depth first, which needs the least memory; a mistake breadth first, which shows it in the
-        // fewest steps.
+        // A model without a bug is searched depth first, which needs the least memory. A model with a bug is searched
+        // breadth first, which finds the shortest trace.
         match self.violated {
             Some(_) if std::env::var_os("DFS").is_none() => self.report(&checker.spawn_bfs().join(), begun),
             _ => self.report(&checker.spawn_dfs().join(), begun),
@@ -87,7 +87,7 @@ impl Run {
     }
 }
 
-/// Without what promises and messages hold.
+/// The action without the content of promises and messages.
 fn short(action: &str) -> String {
     let mut text = action.to_owned();
     if action.starts_with("Begin") {
@@ -123,8 +123,8 @@ fn three() -> Group {
     }
 }
 
-/// The members of the second epoch are three of four: the fourth still takes part in what comes next, and may have
-/// promised something, but does not count.
+/// The second epoch has three of four members. The fourth one still receives messages and may have promised something,
+/// but its votes do not count.
 fn with_leaving() -> Group {
     Group {
         members: 4,
@@ -134,8 +134,8 @@ fn with_leaving() -> Group {
         stops: 1,
         told: 1,
         tellers: D,
-        // The fourth is ahead of the third by one proposal, and has promised the ballot of the second one, as it knows
-        // after it was stopped; the third one has asked for an earlier ballot.
+        // The fourth member is ahead of the third by one proposal. It has promised the ballot of the second member,
+        // and has been restarted since. The third one has asked for an earlier ballot.
         prelude: vec![
             Action::Propose { member: 0 },
             Action::Accept { member: 1, owner: 0 },

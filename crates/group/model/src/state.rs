@@ -1,20 +1,20 @@
-//! A state of the group: the members, and all that was ever sent. Nothing that was sent goes away, so each message may
-//! be lost (nobody takes it in), doubled, delayed and overtaken. It is kept by epoch, not one by one.
+//! A state of the group: the members, and all messages ever sent. Messages are never removed, so each may be lost (no
+//! member receives it), duplicated, delayed and reordered. They are stored by epoch, not one by one.
 
 use crate::log::{Ballot, Cell, Log, Members, Slot, Start};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What a member has to find again.
+/// State of a member that survives a restart.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Store {
     pub log: Log,
     pub promised: Ballot,
-    /// To where a record says that everything is delivered.
+    /// The delivered slot of the last record that has one.
     pub recorded: Slot,
 }
 
-/// `Asked`: what the candidate has, in its question.
+/// `Asked`: state of the candidate's log, in its question.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Asked {
     pub epoch: Arc<Start>,
@@ -22,7 +22,7 @@ pub struct Asked {
     pub delivered: Slot,
 }
 
-/// `Candidacy`, without the promises: it counts those that it likes of `Epoch::promises`.
+/// `Candidacy`, without the promises: it counts any subset of `Epoch::promises`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Candidacy {
     pub ballot: Ballot,
@@ -52,18 +52,18 @@ pub struct Chosen {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Member {
     pub store: Store,
-    /// What is durable, if that is not what is in the store.
+    /// The durable state, if it differs from `store`.
     pub durable: Option<Store>,
     pub incarnation: u8,
     pub told_as_of: Ballot,
-    /// `Awaited::Accepted`: for each owner, what may be acknowledged once it is durable.
+    /// `Awaited::Accepted`: for each owner, the slot that is acknowledged once it is durable.
     pub accepted: Vec<Slot>,
     pub candidacy: Option<Candidacy>,
     /// `Awaited::Promise`
     pub owes_promise: Option<Ballot>,
 }
 
-/// All that was said of an epoch.
+/// All messages about an epoch.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Epoch {
     pub candidate: Option<usize>,
@@ -73,31 +73,31 @@ pub struct Epoch {
     /// `Message::Adopt`
     pub start: Option<Arc<Start>>,
     pub before: Vec<(Slot, Cell)>,
-    /// `Progress::turns`: of each owner what it did with its turns.
+    /// `Progress::turns`: the content of each owner's slots.
     pub turns: Vec<Vec<Cell>>,
-    /// `Progress::acked` is something: who has durably begun it.
+    /// `Progress::acked` is `Some`: members that have durably begun it.
     pub begun: Members,
     /// `Progress::acked`: of each member, for each owner.
     pub acked: Vec<Vec<Slot>>,
 }
 
-/// A state of the group: the members, and all that was ever sent.
+/// A state of the group: the members, and all messages ever sent.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     pub members: Vec<Arc<Member>>,
-    /// By ballot.
+    /// Indexed by ballot.
     pub epochs: Vec<Arc<Epoch>>,
     pub chosen: BTreeSet<Chosen>,
-    /// How often there was a thing of which the bounds allow so many.
+    /// Number of proposals so far, which the bounds limit. `stops` counts restarts.
     pub proposals: u8,
     pub stops: u8,
-    /// Only to check: what was delivered first in each slot, by whomever.
+    /// For checks only: the first delivered entry of each slot, by any member.
     pub delivered: Vec<Option<Cell>>,
-    /// Only to check: two entries were delivered in one slot.
+    /// For checks only: two entries were delivered in one slot.
     pub has_two_values: bool,
-    /// Only to check: an entry was delivered in a slot, and nothing in the same by another one.
+    /// For checks only: one member delivered an entry in a slot that another one skipped.
     pub has_gap: bool,
-    /// Only to check: two things were said of one turn of an owner.
+    /// For checks only: one slot of an owner was reported with two contents.
     pub has_two_owners: bool,
 }
 
@@ -122,7 +122,7 @@ impl Epoch {
         self.start = Some(start);
     }
 
-    /// Who has acknowledged what an owner did in a slot.
+    /// Members that have acknowledged an owner's slot.
     pub fn acked_by(&self, owner: usize, slot: Slot) -> Members {
         let members = self.acked.iter().enumerate().filter(|(_, acked)| acked[owner] > slot);
         members.fold(0, |all, (member, _)| all | 1 << member)
@@ -130,17 +130,17 @@ impl Epoch {
 }
 
 impl State {
-    /// To change it. States share what is the same in them.
+    /// Mutable access to a member. States share equal parts.
     pub fn member(&mut self, member: usize) -> &mut Member {
         Arc::make_mut(&mut self.members[member])
     }
 
-    /// To change it.
+    /// Mutable access to an epoch.
     pub fn epoch(&mut self, ballot: Ballot) -> &mut Epoch {
         Arc::make_mut(&mut self.epochs[usize::from(ballot)])
     }
 
-    /// The epoch at what a member has delivered: `Member::settled_epoch`.
+    /// The epoch of the delivered slots of a member: `Member::settled_epoch`.
     pub fn settled(&self, log: &Log, to: Slot) -> Arc<Start> {
         let ballot = log.cells[..usize::from(to)].iter().rev().find_map(|cell| match cell {
             Cell::Start(ballot) => Some(*ballot),

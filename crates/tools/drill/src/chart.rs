@@ -1,13 +1,13 @@
 //! Values over time as text, for a terminal.
 
-/// From nothing to all.
+/// From empty to full.
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const ROWS: usize = 5;
-/// Columns of the values; the labels beside them need some more.
+/// Columns of the values, without the labels beside them.
 const WIDTH: usize = 100;
 const LABEL_WIDTH: usize = 8;
 
-/// Prints them: `values` one every `step` seconds, and beneath them what happened when.
+/// Prints a chart: `values`, one every `step` seconds, and the events beneath them.
 pub fn show(values: &[f64], step: f64, events: &[(f64, &str)]) {
     for line in lines(values, step, events) {
         say!("{line}");
@@ -38,7 +38,7 @@ fn lines(values: &[f64], step: f64, events: &[(f64, &str)]) -> Vec<String> {
     let mut legend = Vec::new();
     for (letter, (at, what)) in ('a'..='z').zip(events) {
         let column = ((at / seconds) as usize).min(columns.len() - 1);
-        // The first one of two at the same place stays: it is why the other one is there.
+        // Of two events in one column, the first one stays: it caused the second one.
         if marks[column] == ' ' {
             marks[column] = letter;
         }
@@ -51,7 +51,7 @@ fn lines(values: &[f64], step: f64, events: &[(f64, &str)]) -> Vec<String> {
     lines
 }
 
-/// Neighbours together, so that all of them fit; and how many seconds a column then is.
+/// Merges neighbouring values until all fit. Also returns the number of seconds per column.
 fn fit(values: &[f64], step: f64) -> (Vec<f64>, f64) {
     let together = values.len().div_ceil(WIDTH).max(1);
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;

@@ -1,12 +1,12 @@
-//! A drill: a group of servers is made on this host, put under load, and broken in the ways that a group has to live
-//! through. What its clients noticed is measured, and at the end what every server has is compared.
+//! A drill: a group of servers is created on this host, put under load, and broken in the ways that a group has to
+//! survive. The drill measures the effect on the clients. At the end it compares the data of all servers.
 //!
-//! The load is that of [`group::load`](crate::group::load): clients on every member that write down outside the
-//! database which commits were acknowledged, so that it is known at the end whether one is lost. The last member is
-//! the one that things happen to; a gap is the longest time in which no client of the *others* got an answer to a
-//! commit. The clients wait for no other, so rates are those of this load on this host, and no benchmark.
+//! The load is that of [`group::load`](crate::group::load): clients on every member record acknowledged commits
+//! outside the database. So a lost commit is found at the end. All events happen to the last member. A gap is the
+//! longest time in which no client of the *others* had a commit acknowledged. The clients do not wait for each other,
+//! so rates are those of this load on this host, and no benchmark.
 //!
-//! Nothing but servers that were started here is touched.
+//! The drill affects only servers that it started.
 
 use std::time::{Duration, Instant};
 
@@ -18,19 +18,19 @@ use serde::Serialize;
 use crate::group::load::{Commits, Load};
 use crate::group::{Group, PATIENCE, Provider};
 
-/// With fewer members none can be missed.
+/// Minimum number of members: with fewer members, the failure of one stops the group.
 pub const FEWEST_MEMBERS: usize = 3;
-/// So many servers, and no more, are reasonable on one host.
+/// Maximum number of members that is reasonable on one host.
 pub const MOST_MEMBERS: usize = 9;
-/// Commits of each member that show that its clients are at work.
+/// Commits of each member that show that its clients work.
 const AT_WORK: u64 = 20;
-/// Between two looks at whether the drill shall end early.
+/// Interval of the checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(200);
 const BUFFER_POOL_BYTES: u64 = 64 << 20;
-/// Width of a place in [`Rates`].
+/// Width of an interval in [`Rates`].
 pub const PLACE: Duration = Duration::from_millis(500);
 
-/// What is to be done.
+/// Settings of a drill.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The library under test.
@@ -45,16 +45,16 @@ pub struct Plan {
     pub keep: bool,
 }
 
-/// What a person who waits is told.
+/// Message to the person who waits for the drill.
 #[derive(Debug)]
 pub enum Note<'a> {
-    /// Something begins: what, and why it matters.
+    /// A step begins: its action and its reason.
     Step(&'a str, &'a str),
     /// The result.
     Result(String),
 }
 
-/// What came out. The figures' names are those of the last line of `redoubt group drill --json`.
+/// Result of a drill. The figures' names are those of the last line of `redoubt group drill --json`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// Number of servers.
@@ -63,23 +63,23 @@ pub struct Outcome {
     pub commits_per_second: f64,
     /// Longest time without a commit of the others after a member was killed (SIGKILL).
     pub kill_gap_seconds: f64,
-    /// From its start until all are in sync again.
+    /// Time from the start of the killed member until all are in sync again.
     pub kill_return_seconds: f64,
     /// Longest time without a commit of the others after a member was stopped (SIGSTOP).
     pub stop_gap_seconds: f64,
-    /// From when it goes on (SIGCONT) until all are in sync again.
+    /// Time from the resumption of the stopped member (SIGCONT) until all are in sync again.
     pub stop_return_seconds: f64,
-    /// All were killed: from the start of all until all are in sync and a commit of each is acknowledged.
+    /// All members were killed: time from the start of all until all are in sync and a commit of each is acknowledged.
     pub blackout_restart_seconds: f64,
     /// Commits that were acknowledged.
     pub commits_acknowledged: u64,
-    /// Of them those that are there and whole on every member.
+    /// Acknowledged commits that every member has completely.
     pub commits_found: u64,
-    /// Every member has the same in all tables.
+    /// Whether all tables are equal on all members.
     pub checksums_equal: bool,
     /// Tables that were compared.
     pub tables: usize,
-    /// What is wrong, in words.
+    /// Descriptions of the faults.
     pub faults: Vec<String>,
     /// Commits over time.
     #[serde(skip)]
@@ -87,27 +87,26 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Nothing is lost, and all have the same.
+    /// Whether no commit is lost and all members have the same data.
     pub fn is_sound(&self) -> bool {
         self.faults.is_empty() && self.checksums_equal && self.commits_found == self.commits_acknowledged
     }
 }
 
-/// Commits over time, and what happened when.
+/// Commits over time, and the times of the events.
 #[derive(Debug, Clone, Default)]
 pub struct Rates {
     /// By member: commits in each [`PLACE`] from the beginning of the load on.
     pub by_member: Vec<Vec<usize>>,
-    /// Seconds after the beginning of the load, and what happened then.
+    /// Seconds after the beginning of the load, and the event.
     pub events: Vec<(f64, &'static str)>,
 }
 
-/// Does it. `tell` hears of each step.
+/// Runs the drill. `tell` receives a note for each step.
 ///
 /// # Errors
-/// [`Error::State`] for numbers that do not fit, [`Error::Interrupted`], and the first thing that fails: a member that
-/// does not come back in time, with the end of its log. What is found wrong with the data is no error but part of the
-/// outcome.
+/// [`Error::State`] for numbers out of range, [`Error::Interrupted`], and the first failure: for example a member that
+/// does not return in time, with the end of its log. Faults of the data are no error but part of the outcome.
 pub fn run(plan: &Plan, tell: &mut dyn FnMut(Note<'_>)) -> Result<Outcome> {
     if !(FEWEST_MEMBERS..=MOST_MEMBERS).contains(&plan.members) {
         return Err(Error::State(format!(
@@ -138,7 +137,7 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(Note<'_>)) -> Result<Outcome> {
     compare(&group, measured, tell).map_err(|error| with_logs(error, &group))
 }
 
-/// What the clients noticed.
+/// Measurements of the clients.
 struct Measured {
     commits_per_second: f64,
     kill_gap: Duration,
@@ -160,7 +159,7 @@ struct Drill<'a> {
 
 impl Drill<'_> {
     fn all(mut self) -> Result<Measured> {
-        // In this order.
+        // The order of the fields is the order of the steps.
         Ok(Measured {
             commits_per_second: self.calm_load()?,
             kill_gap: self.kill()?,
@@ -227,7 +226,7 @@ impl Drill<'_> {
         Ok(rate)
     }
 
-    /// How long the others had no commit after `event`.
+    /// The longest time in which the others had no commit after `event`.
     fn gap_since(&mut self, event: Instant) -> Result<Duration> {
         self.rest()?;
         let (others, until) = (self.others(), Instant::now());
@@ -258,7 +257,7 @@ impl Drill<'_> {
         self.is_back(event)
     }
 
-    /// Until the victim's clients are at work and all are in sync.
+    /// Waits until the victim's clients work and all members are in sync.
     fn is_back(&mut self, event: Instant) -> Result<Duration> {
         let victim = self.victim();
         self.load.wait_for_more(&[victim], AT_WORK, PATIENCE)?;
@@ -323,7 +322,7 @@ impl Drill<'_> {
     }
 }
 
-/// Holds all servers against what was acknowledged, and against each other.
+/// Compares all servers with the acknowledged commits, and with each other.
 fn compare(group: &Group, measured: Measured, tell: &mut dyn FnMut(Note<'_>)) -> Result<Outcome> {
     tell(Note::Step(
         "Compare",

@@ -1,16 +1,16 @@
-//! A group of stock servers with a wsrep provider, watched from outside.
+//! A group of stock servers with a wsrep provider, observed from outside.
 //!
 //! A [`Group`] owns its members: servers on one host, each with a directory, ports and a copy of one fresh data
-//! directory. Nothing here knows a provider from the inside: members are started, killed and stopped as processes, and
-//! asked with SQL. So the same checks hold Galera and any other provider.
+//! directory. The group treats the provider as a black box: it starts, kills and stops members as processes, and
+//! queries them with SQL. So the same checks apply to Galera and any other provider.
 //!
-//! * [`load`]: ledger clients on every member, and how long nobody got a commit acknowledged.
-//! * [`hot`]: one row that all members count up.
+//! * [`load`]: ledger clients on every member, and the longest time without an acknowledged commit.
+//! * [`hot`]: one row that all members increment.
 //! * [`hosts`]: a network for each member.
-//! * `provider`: what a provider is told, and certificates.
+//! * `provider`: options of the provider, and certificates.
 //!
-//! Invariants: a member keeps its addresses over restarts, and nobody else gets them meanwhile ([`ports`]); a member
-//! that is stopped (SIGSTOP) is not asked anything, since it would not answer; dropping a group kills its servers and
+//! Invariants: a member keeps its addresses over restarts, and no other process gets them meanwhile ([`ports`]). A
+//! stopped member (SIGSTOP) receives no queries, since it would not answer. The drop of a group kills its servers and
 //! no other process, then removes their directories.
 //!
 //! Directory: `m0`, `m1`, ... of [`Server`]; `certificates`; `ledger-0`, ... of [`load`]; `bin` as [`programs`] has it.
@@ -40,43 +40,43 @@ use provider::{Addresses, Cluster, certify, cluster_name, member_args};
 use redoubt_workload::check::Snapshot;
 use redoubt_workload::ledger::{self, Entries, Report};
 
-/// How long members may take to agree, or to be part of the group again.
+/// Timeout for members to agree, or to become part of the group again.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two questions to a member: each is a connection of its own, beside a load.
+/// Interval between two queries of a member's state: each needs a connection of its own, beside a load.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Lines of a member's error log that go into a message.
+/// Number of lines of a member's error log in a message.
 const LOG_LINES: usize = 40;
 const HOST: &str = "127.0.0.1";
 
 #[derive(Debug)]
 struct Member {
     server: Server,
-    /// By SIGSTOP.
+    /// Whether SIGSTOP stopped the process.
     stopped: bool,
     _addresses: Addresses,
 }
 
-/// A group of stock servers with a wsrep provider, watched from outside.
+/// A group of stock servers with a wsrep provider, observed from outside.
 #[derive(Debug)]
 pub struct Group {
     members: Vec<Member>,
     start_times: Vec<Duration>,
-    // After the servers, which live in them.
+    // Dropped after the servers, which run in these networks.
     hosts: Option<Hosts>,
     directory: tempfile::TempDir,
 }
 
 impl Group {
-    /// Makes a group: the first member bootstraps it, the others join one after the other, each once the one before is
-    /// synced. `tweak` may change what every member is started with.
+    /// Creates a group. The first member bootstraps it. The others join one after the other, each once the previous
+    /// one is synced. `tweak` may change the configuration of every member.
     ///
     /// # Errors
-    /// The first that fails; [`Error::State`] with the ends of all logs when a member does not come up.
+    /// The first failure; [`Error::State`] with the ends of all logs when a member does not join.
     pub fn create(provider: &Provider, members: usize, tweak: impl Fn(&mut ServerConfig)) -> Result<Self> {
         Self::prepare(provider, members, None, tweak)?.begin()
     }
 
-    /// As [`Group::create`], each member with a network of its own, so that [`Group::cut`] can be used.
+    /// Like [`Group::create`], with a separate network for each member, so that [`Group::cut`] works.
     ///
     /// # Errors
     /// As for [`Group::create`] and [`Hosts::create`].
@@ -92,7 +92,7 @@ impl Group {
     fn begin(mut self) -> Result<Self> {
         let group = &mut self;
         for index in 0..group.len() {
-            // Why a member fails to join often stands in another one's log.
+            // The reason is often in the log of another member.
             let joined = group.join(index);
             joined.map_err(|error| match error {
                 Error::Interrupted => error,
@@ -105,7 +105,7 @@ impl Group {
         Ok(self)
     }
 
-    /// As [`Group::create`], but all that join do so at the same time.
+    /// Like [`Group::create`], but all joining members start at the same time.
     ///
     /// # Errors
     /// As for [`Group::create`].
@@ -122,7 +122,7 @@ impl Group {
         Ok(group)
     }
 
-    /// The first start of a member.
+    /// Starts a member for the first time.
     fn join(&mut self, index: usize) -> Result<()> {
         let start = Instant::now();
         let bootstrap: &[&str] = if index == 0 { &["--wsrep-new-cluster"] } else { &[] };
@@ -132,7 +132,7 @@ impl Group {
         Ok(())
     }
 
-    /// Directories and settings of all members.
+    /// Creates the directories and configurations of all members.
     fn prepare(
         provider: &Provider,
         members: usize,
@@ -183,22 +183,22 @@ impl Group {
         self.members.len()
     }
 
-    /// True for a group of nobody.
+    /// Whether the group has no members.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// How long each member took to its first synced state; without installing, which comes before.
+    /// Time that each member took to its first synced state, without the installation before.
     pub fn start_times(&self) -> &[Duration] {
         &self.start_times
     }
 
-    /// The directory with everything of this group.
+    /// The directory with all files of this group.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The directory stays when this is dropped, and what the servers have in it.
+    /// Keeps the directory and the servers' files when this is dropped.
     pub fn keep(&mut self) {
         self.directory.disable_cleanup(true);
     }
@@ -211,7 +211,7 @@ impl Group {
         Ok(&self.member(index)?.server)
     }
 
-    /// [`Group::server`], to change it.
+    /// Mutable access to [`Group::server`].
     ///
     /// # Errors
     /// As for [`Group::server`].
@@ -243,7 +243,7 @@ impl Group {
         member.server.kill9()
     }
 
-    /// Kills all members that run with SIGKILL, so close to each other that none does anything about it.
+    /// Kills all running members with SIGKILL, in such a short time that none can react.
     ///
     /// # Errors
     /// [`Error::Io`] from the operating system.
@@ -260,7 +260,7 @@ impl Group {
         Ok(())
     }
 
-    /// Shuts a member down in order and waits for its end.
+    /// Shuts a member down cleanly and waits until it exits.
     ///
     /// # Errors
     /// As for [`Server::shutdown`].
@@ -268,7 +268,7 @@ impl Group {
         self.member_mut(index)?.server.shutdown()
     }
 
-    /// Starts a member again, with nothing but the addresses of all, and waits until it is part of the group.
+    /// Restarts a member with the addresses of all members only, and waits until it is part of the group.
     ///
     /// # Errors
     /// As for [`Server::start`]; see [`Group::wait_synced`].
@@ -277,7 +277,7 @@ impl Group {
         self.wait_synced(index, PATIENCE)
     }
 
-    /// Starts all members again after all were down: each as in [`Group::start`], none first, and no operator.
+    /// Restarts all members after all were down: like [`Group::start`], at the same time, and without an operator.
     ///
     /// # Errors
     /// As for [`Group::start`].
@@ -302,7 +302,7 @@ impl Group {
         Ok(())
     }
 
-    /// Lets a stopped member go on (SIGCONT).
+    /// Resumes a stopped member (SIGCONT).
     ///
     /// # Errors
     /// As for [`Server::resume`].
@@ -313,7 +313,7 @@ impl Group {
         Ok(())
     }
 
-    /// Cuts a member off from the others, silently.
+    /// Cuts a member off from the others. Its connections stay open.
     ///
     /// # Errors
     /// [`Error::State`] unless each has a network of its own; [`Error::Command`] of `ip`.
@@ -321,7 +321,7 @@ impl Group {
         self.hosts()?.cut(index)
     }
 
-    /// Two members do not reach each other, but all others; or they do again ([`Hosts::part`]).
+    /// Blocks or unblocks the link between two members, which still reach all others ([`Hosts::part`]).
     ///
     /// # Errors
     /// As for [`Group::cut`].
@@ -329,7 +329,7 @@ impl Group {
         self.hosts()?.part(pair, is_parted)
     }
 
-    /// Takes a member's address away, or gives it back.
+    /// Removes a member's address, or restores it.
     ///
     /// # Errors
     /// As for [`Group::cut`].
@@ -337,7 +337,7 @@ impl Group {
         self.hosts()?.set_addressed(index, has_address)
     }
 
-    /// Lets it reach the others again.
+    /// Reconnects a member with the others.
     ///
     /// # Errors
     /// As for [`Group::cut`].
@@ -349,10 +349,10 @@ impl Group {
         self.hosts.as_ref().ok_or_else(|| Error::State("the members share one network".to_owned()))
     }
 
-    /// Waits until a member says that it is ready, synced, and in a primary component of all members that run.
+    /// Waits until a member reports that it is ready, synced, and in a primary component of all running members.
     ///
     /// # Errors
-    /// [`Error::Deadline`] with its last answer and the end of its log, [`Error::Exited`] when it ended.
+    /// [`Error::Deadline`] with its last answer and the end of its log, [`Error::Exited`] when its process ended.
     pub fn wait_synced(&mut self, index: usize, timeout: Duration) -> Result<()> {
         let size = self.running().len().to_string();
         let wanted = [
@@ -382,10 +382,10 @@ impl Group {
         synced.map_err(|error| with_detail(error, || format!("{seen}; the end of its log:\n{log}")))
     }
 
-    /// A value that `SHOW GLOBAL STATUS` of a member has, such as `wsrep_last_committed`.
+    /// A value of a member's `SHOW GLOBAL STATUS`, such as `wsrep_last_committed`.
     ///
     /// # Errors
-    /// [`Error::Parse`] when it has none of this name, [`Error::Sql`].
+    /// [`Error::Parse`] when there is no such value, [`Error::Sql`].
     pub fn status(&self, index: usize, name: &str) -> Result<String> {
         let mut status = wsrep_status(self.server(index)?)?;
         status.remove(name).ok_or_else(|| Error::Parse {
@@ -394,7 +394,7 @@ impl Group {
         })
     }
 
-    /// A connection to a member that sees, at each statement, what any member has acknowledged before.
+    /// A connection to a member whose statements see everything that any member has acknowledged before.
     ///
     /// # Errors
     /// [`Error::Sql`].
@@ -404,10 +404,11 @@ impl Group {
         Ok(conn)
     }
 
-    /// Waits until all members that run have applied the same, and returns its number. Nothing may be written.
+    /// Waits until all running members have applied the same position, and returns it. The group must receive no
+    /// writes.
     ///
     /// # Errors
-    /// [`Error::Deadline`] with what each has applied, [`Error::Sql`].
+    /// [`Error::Deadline`] with the positions of all members, [`Error::Sql`].
     pub fn wait_applied(&self, timeout: Duration) -> Result<u64> {
         let mut seen = Vec::new();
         let applied = poll_every(LOOK_INTERVAL, "the same position on all members", timeout, || {
@@ -433,8 +434,8 @@ impl Group {
         self.running().into_iter().map(position).collect()
     }
 
-    /// Waits until all members that run have applied the same; then checksums and definitions of all user tables must
-    /// be the same on all. Returns the number of tables. Nothing may be written meanwhile.
+    /// Waits until all running members have applied the same position. Then checksums and definitions of all user
+    /// tables must be equal. Returns the number of tables. The group must receive no writes meanwhile.
     ///
     /// # Errors
     /// [`Error::Violation`] with every difference; as for [`Group::wait_applied`].
@@ -458,8 +459,8 @@ impl Group {
             .ok_or_else(|| Error::State("no member runs".to_owned()))
     }
 
-    /// Holds the tables of every member that runs against all ledgers of this group, and returns what was found on the
-    /// last one. No load may run.
+    /// Compares the tables of every running member with all ledgers of this group, and returns the report of the last
+    /// one. No load may run.
     ///
     /// # Errors
     /// [`Error::Violation`] that names the member and the faults; as for [`Group::wait_applied`].
@@ -472,7 +473,7 @@ impl Group {
         last.ok_or_else(|| Error::State("no member runs".to_owned()))
     }
 
-    /// What each member that runs has of all ledgers of this group. No load may run.
+    /// Compares each running member with all ledgers of this group. No load may run.
     ///
     /// # Errors
     /// As for [`Group::wait_applied`].
@@ -483,7 +484,7 @@ impl Group {
         self.running().into_iter().map(report).collect()
     }
 
-    /// What the members say of the group, and the ends of their error logs, for messages.
+    /// The members' status of the group, and the ends of their error logs, for messages.
     pub fn log_tails(&self, lines: usize) -> String {
         let tail = |(index, member): (usize, &Member)| {
             let says = member.says().unwrap_or_else(|error| error.to_string());
@@ -494,7 +495,7 @@ impl Group {
 }
 
 impl Member {
-    /// Its view of the group, a line for each value.
+    /// The member's status of the group, one line per value.
     fn says(&self) -> Result<String> {
         if self.stopped {
             return Ok("it is stopped".to_owned());
@@ -516,7 +517,7 @@ fn wsrep_status(server: &Server) -> Result<BTreeMap<String, String>> {
     Ok(rows.into_iter().filter_map(pair).collect())
 }
 
-/// Members begin with the same bytes, so that installing takes its time once.
+/// Copies the data directory of the first member, so that the installation runs only once.
 fn copy_into(from: &Path, to: &Path) -> Result<()> {
     let mut command = Command::new(find_program("cp", "coreutils")?);
     run_to_end(command.args(["-a", "--sparse=always"]).arg(from.join(".")).arg(to)).map(drop)

@@ -1,7 +1,7 @@
-//! Groups of stock servers with a wsrep provider: made, put under load, broken on purpose, and compared.
+//! Groups of stock servers with a wsrep provider: created, put under load, broken on purpose, and compared.
 //!
-//! * [`group`]: the servers of a group on this host, their load, and what must be the same on all of them.
-//! * [`drill`]: one run through what a group has to live through, for people.
+//! * [`group`]: the servers of a group on this host, their load, and the comparison of their data.
+//! * [`drill`]: one run through the events that a group has to survive, for people.
 
 pub mod drill;
 pub mod group;

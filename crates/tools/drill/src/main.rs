@@ -1,7 +1,7 @@
 //! The program `redoubt-drill`, which `redoubt group drill` starts: shows a person what [`redoubt_drill::drill`] does,
 //! and the outcome.
 //!
-//! Exit status: 0 done, 1 a failure, a lost commit or servers that differ, 2 options that are not understood.
+//! Exit status: 0 done, 1 a failure, a lost commit or servers that differ, 2 invalid options.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -112,7 +112,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         ..Provider::default()
     };
     if let Some(plot) = &arguments.plot {
-        // Now, instead of after a minute.
+        // Fails now instead of after a minute.
         std::fs::write(plot, "").map_err(Error::io_at("cannot write", plot))?;
     }
     let plan = Plan {
@@ -182,7 +182,7 @@ fn write_plot(outcome: &Outcome, path: &Path) -> Result<()> {
         is_wide: true,
         ..Plot::default()
     };
-    // As a file of its own it needs a background.
+    // A standalone file needs a background.
     let svg = draw(&plot)?.replacen("<svg ", "<svg style=\"background:#fff\" ", 1);
     std::fs::write(path, svg).map_err(Error::io_at("cannot write", path))?;
     say!("plot in {}", path.display());

@@ -1,4 +1,4 @@
-//! Which actions can happen in a state, and what each of them does.
+//! Possible actions in a state, and their effects.
 
 use super::{Action, Group, Mistake};
 use crate::log::{Ballot, Cell};
@@ -81,7 +81,7 @@ impl Group {
         }
     }
 
-    /// Does it, but for what waits for the disk. `None` if the bounds do not allow it.
+    /// Applies an action, except for its parts that depend on the disk. `None` if the bounds do not allow it.
     pub(super) fn act(&self, state: &mut State, action: Action) -> Option<usize> {
         match action {
             Action::Ask { member, ballot } => {

@@ -1,20 +1,21 @@
-//! What has to be so in every state, and what has to happen in some.
+//! Invariants of all states, and events that have to happen in some.
 
 use super::Group;
 use crate::log::{Ballot, Cell, Slot, is_majority};
 use crate::state::State;
 
-/// Nobody ever delivers two different entries in one slot.
+/// No two members ever deliver different entries in one slot.
 pub const ONE_VALUE: &str = "one value in a slot";
-/// All that is delivered is delivered in the same order, with the same slots left out.
+/// All members deliver in the same order, with the same slots skipped.
 pub const EQUAL_ORDER: &str = "equal order";
-/// Of each slot of an epoch one life of one member says what is in it, and always the same.
+/// Each slot of an epoch has one incarnation of one member as its owner, which always reports the same content.
 pub const ONE_OWNER: &str = "one owner of a slot";
-/// What a majority has durably accepted in an epoch that a majority has begun is in all later epochs, and in the order.
+/// Entries that a majority has durably accepted, in an epoch that a majority has begun, are in all later epochs and in
+/// the order.
 pub const STAYS_CHOSEN: &str = "what is chosen stays";
-/// It happens that a proposal is found again after its owner has lost its slots, and is delivered.
+/// In some state, a proposal is recovered after its owner has lost its slots, and is delivered.
 pub const REVOKED: &str = "a proposal outlives its owner's slots";
-/// It happens that a slot stays empty.
+/// In some state, a slot stays empty.
 pub const SKIPPED: &str = "a slot is skipped";
 
 impl Group {

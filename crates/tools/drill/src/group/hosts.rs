@@ -1,4 +1,4 @@
-//! A network of its own for each member, so that one can be cut off as if its cable were pulled.
+//! A separate network for each member, so that one can be cut off as if its cable were pulled.
 //!
 //! ```text
 //!   namespace 0          switch              namespace 1
@@ -6,19 +6,19 @@
 //!                           bridge br0
 //! ```
 //!
-//! A member that is cut off keeps its interface and its addresses; what it sends is lost, and nothing comes:
+//! A member that is cut off keeps its interface and its addresses. The network drops all packets in both directions:
 //! connections do not break, they are silent. File systems are shared, so clients reach all servers through their
 //! sockets.
 //!
-//! Invariant: the names carry this program's process id and a number, so no other program has them; dropping removes
-//! them, and with them the interfaces.
+//! Invariant: the names contain this program's process id and a number, so no other program uses them. The drop
+//! removes the namespaces with their interfaces.
 
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::process::{find_program, run_to_end};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A network of its own for each member, so that one can be cut off as if its cable were pulled.
+/// A separate network for each member, so that one can be cut off as if its cable were pulled.
 #[derive(Debug)]
 pub struct Hosts {
     base: String,
@@ -30,7 +30,7 @@ fn ip(arguments: &[&str]) -> Result<()> {
 }
 
 impl Hosts {
-    /// Makes so many.
+    /// Creates `count` networks.
     ///
     /// # Errors
     /// [`Error::State`] without root; [`Error::ProgramMissing`], [`Error::Command`] of `ip`.
@@ -40,7 +40,7 @@ impl Hosts {
             return Err(Error::State("network namespaces need root".to_owned()));
         }
         let base = format!("rdg-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        // From here on dropping it removes what there is.
+        // From here on, a drop removes the existing namespaces.
         let hosts = Self { base, count };
         let switch = hosts.switch();
         ip(&["netns", "add", &switch])?;
@@ -66,12 +66,12 @@ impl Hosts {
         format!("{}-switch", self.base)
     }
 
-    /// The namespace of a member.
+    /// Name of a member's namespace.
     pub fn name(&self, index: usize) -> String {
         format!("{}-{index}", self.base)
     }
 
-    /// Where the others reach it.
+    /// Address of a member for the others.
     pub fn address(&self, index: usize) -> String {
         format!("10.78.0.{}", index + 1)
     }
@@ -84,7 +84,7 @@ impl Hosts {
         ip(&["-n", &self.switch(), "link", "set", &port(index), "nomaster"])
     }
 
-    /// Two members do not reach each other, and both reach all others; or they do again. For one pair at a time.
+    /// Blocks or unblocks the link between two members, which both still reach all others. For one pair at a time.
     ///
     /// # Errors
     /// [`Error::Command`] of `ip`.
@@ -96,7 +96,7 @@ impl Hosts {
         })
     }
 
-    /// Takes a member's address away, or gives it back.
+    /// Removes a member's address, or restores it.
     ///
     /// # Errors
     /// [`Error::Command`] of `ip`.
@@ -106,7 +106,7 @@ impl Hosts {
         ip(&["-n", &self.name(index), "address", what, &address, "dev", "veth0"])
     }
 
-    /// Lets it reach the others, again.
+    /// Reconnects a member with the others.
     ///
     /// # Errors
     /// [`Error::Command`] of `ip`.
@@ -118,7 +118,7 @@ impl Hosts {
 impl Drop for Hosts {
     fn drop(&mut self) {
         for name in (0..self.count).map(|index| self.name(index)).chain([self.switch()]) {
-            // It may not have been made, if making failed.
+            // The namespace may not exist, if its creation failed.
             let _ = ip(&["netns", "del", &name]);
         }
     }

@@ -1,8 +1,8 @@
-//! One row that clients on all members count up: no increment may be lost or counted twice.
+//! One row that clients on all members increment: no increment may be lost or counted twice.
 //!
-//! Members apply each other's increments while their own clients hold the row, so nearly every one conflicts. The sum
-//! must be the number of acknowledged increments, exactly, on each member. A conflict is an error that may be tried
-//! again; any other one ends the run, because its increment would be neither.
+//! Members apply each other's increments while their own clients hold the row, so nearly every one conflicts. The
+//! value must equal the number of acknowledged increments on each member. A client repeats an increment after a
+//! conflict. Any other error ends the run, because its increment would be neither.
 
 use std::time::{Duration, Instant};
 
@@ -14,18 +14,18 @@ use super::{Group, PATIENCE};
 const INCREMENT: &str = "UPDATE redoubt_hot.counter SET value = value + 1 WHERE id = 1";
 const VALUE: &str = "SELECT value FROM redoubt_hot.counter WHERE id = 1";
 
-/// What the clients were told.
+/// Results that the clients received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Counted {
-    /// Increments that were acknowledged: the value of the row on every member.
+    /// Acknowledged increments: the value of the row on every member.
     pub acknowledged: u64,
-    /// Increments that were refused as conflicts.
+    /// Increments that were rejected as conflicts.
     pub conflicts: u64,
-    /// How long all of them counted.
+    /// Duration of the increments.
     pub elapsed: Duration,
 }
 
-/// Counts for `duration` with `clients` on every member that runs, and holds the row of each member against the sum.
+/// Increments for `duration` with `clients` on every running member, and compares the row of each member with the sum.
 ///
 /// # Errors
 /// [`Error::Violation`] when a member has another value, [`Error::Sql`]; as for [`Group::wait_applied`].

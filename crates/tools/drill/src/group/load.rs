@@ -1,8 +1,8 @@
-//! Clients of a ledger on every member, and how long nobody's commit was acknowledged.
+//! Ledger clients on every member, and the longest time without an acknowledged commit.
 //!
-//! Each member has a ledger of its own, a file in the group's directory, with clients of its own; all of them share
-//! one set of tables. A client stays with its member: it waits until that is back. Conflicts, and whatever a member
-//! says that is not part of the group, make a transaction absent or unknown, as in [`redoubt_workload::ledger`].
+//! Each member has a ledger of its own, a file in the group's directory, with clients of its own. All clients share
+//! one set of tables. A client stays with its member and waits for its return. After a conflict, or an error of a
+//! member outside the group, a transaction is absent or unknown, as in [`redoubt_workload::ledger`].
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use redoubt_workload::error::{Error, Result};
 use super::Group;
 use redoubt_workload::ledger::{ClientId, Options, Run, Summary};
 
-/// A client waits so long for its member to come back.
+/// Time that a client waits for the return of its member.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Files of all ledgers that there are in a group.
+/// Files of all existing ledgers of a group.
 pub fn ledgers(group: &Group) -> Vec<PathBuf> {
     (0..group.len()).map(|index| ledger(group, index)).filter(|path| path.exists()).collect()
 }
@@ -27,7 +27,7 @@ fn ledger(group: &Group, index: usize) -> PathBuf {
 /// A running load.
 #[derive(Debug)]
 pub struct Load {
-    /// By member.
+    /// Runs by member.
     runs: Vec<Run>,
 }
 
@@ -91,8 +91,8 @@ impl Load {
         Ok(Commits::new(commits))
     }
 
-    /// Stops the clients after their current transactions; what each member's did. No member may be stopped
-    /// (SIGSTOP).
+    /// Stops the clients after their current transactions, and returns a summary of each member. No member may be
+    /// stopped (SIGSTOP).
     ///
     /// # Errors
     /// The first error of a client.
@@ -104,34 +104,34 @@ impl Load {
 /// When commits of some clients were acknowledged.
 #[derive(Debug, Clone)]
 pub struct Commits {
-    /// In order of time.
+    /// Commits in order of time.
     times: Vec<(ClientId, Instant)>,
 }
 
 /// A stretch of time without an acknowledged commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// When it began: at a commit, or where the looked at time begins.
+    /// Beginning of the gap: a commit, or the beginning of the period.
     pub began: Instant,
-    /// How long it was.
+    /// Length of the gap.
     pub length: Duration,
 }
 
 impl Commits {
-    /// Of these times, in any order.
+    /// Sorts these times.
     pub fn new(times: impl IntoIterator<Item = (ClientId, Instant)>) -> Self {
         let mut times: Vec<_> = times.into_iter().collect();
         times.sort_unstable_by_key(|(_, time)| *time);
         Self { times }
     }
 
-    /// The longest time without any commit between `from` and `until`; both edges end one.
+    /// The longest time without any commit between `from` and `until`. The edges of this period bound a gap.
     pub fn longest_gap(&self, from: Instant, until: Instant) -> Gap {
         longest(from, until, self.within(from, until).map(|(_, time)| time))
     }
 
-    /// The longest time that one client, of those that committed at all, was without a commit between `from` and
-    /// `until`.
+    /// The longest time without a commit of one client between `from` and `until`, among the clients that committed at
+    /// all.
     pub fn longest_gap_of_a_client(&self, from: Instant, until: Instant) -> Gap {
         let mut clients: Vec<ClientId> = self.times.iter().map(|(client, _)| *client).collect();
         clients.sort_unstable();
@@ -144,7 +144,7 @@ impl Commits {
         clients.into_iter().map(gap).max_by_key(|gap| gap.length).unwrap_or(none)
     }
 
-    /// How many there are between `from` and `until`.
+    /// Number of commits between `from` and `until`.
     pub fn count(&self, from: Instant, until: Instant) -> usize {
         self.within(from, until).count()
     }
@@ -154,7 +154,7 @@ impl Commits {
         self.count(from, until) as f64 / until.saturating_duration_since(from).as_secs_f64()
     }
 
-    /// How many there are in each stretch of `place` from `from` on, up to the last whole one before `until`.
+    /// Number of commits in each interval of length `place` from `from` on, up to the last whole one before `until`.
     pub fn per_place(&self, from: Instant, until: Instant, place: Duration) -> Vec<usize> {
         let place_of = |time: Instant| (time - from).as_nanos().checked_div(place.as_nanos()).unwrap_or(0);
         let mut counts = vec![0; usize::try_from(place_of(until)).unwrap_or(0)];

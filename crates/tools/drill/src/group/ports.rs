@@ -1,8 +1,8 @@
 //! Ports of the members of a group.
 //!
-//! Invariant: while a [`Port`] lives, the kernel gives its number to nobody who asks for any port, neither to listen
-//! nor to connect from. A server that names it can listen on it, if it sets `SO_REUSEADDR` as servers do: for that the
-//! socket that holds the number is bound with the same option and never listens.
+//! Invariant: while a [`Port`] lives, the kernel does not assign its number to a process that asks for any free port,
+//! neither to listen nor to connect. A server that names the port can listen on it with `SO_REUSEADDR`, which servers
+//! set. For that reason, the socket that holds the number is bound with the same option and never listens.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use redoubt_workload::error::{Error, Result};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt};
 
-/// A free local port, chosen by the kernel and kept; shown as its number.
+/// A free local port, chosen by the kernel and reserved; displayed as its number.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -19,7 +19,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Takes one.
+    /// Reserves a port.
     ///
     /// # Errors
     /// [`Error::Io`] from the operating system.
@@ -34,7 +34,7 @@ impl Port {
         take().map_err(|error| Error::io("take a free port")(error.into()))
     }
 
-    /// Its number.
+    /// The port number.
     pub fn number(&self) -> u16 {
         self.number
     }

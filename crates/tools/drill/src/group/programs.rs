@@ -1,6 +1,6 @@
-//! Programs that a member starts to send or take a whole state: the server's `wsrep_sst_*` scripts, and `rsync`.
+//! Programs that a member starts for a full state transfer (SST): the server's `wsrep_sst_*` scripts, and `rsync`.
 //!
-//! The scripts are the stock ones, of Debian's package `mariadb-server`: installed, or where somebody has unpacked it.
+//! The scripts are the stock ones, of Debian's package `mariadb-server`: either installed or unpacked elsewhere.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -11,12 +11,11 @@ use redoubt_workload::process::find_program;
 
 const SCRIPT: &str = "wsrep_sst_rsync";
 
-/// What a server puts in front of `PATH` unless it is somewhere in it, spelt as the server does: in front it would hide
+/// Directory that a server adds in front of `PATH` unless `PATH` contains it in this spelling. In front it would hide
 /// the `rsync` of [`wrap_rsync`].
 const SERVERS_OWN: &str = "/usr//bin";
 
-/// `PATH` of a member, in a group that lies in `directory`; `unpacked` is where the scripts are if they are not
-/// installed.
+/// `PATH` of a member of a group in `directory`. `unpacked` is the location of the scripts if they are not installed.
 ///
 /// # Errors
 /// [`Error::ProgramMissing`], [`Error::Io`].
@@ -44,8 +43,8 @@ fn scripts(unpacked: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
-/// An `rsync` that takes files as root. As a daemon of root it would take them as `nobody`, who may not write a data
-/// directory of root; the script leaves that as it is, for servers are not run by root elsewhere.
+/// An `rsync` that receives files as root. A daemon of root would receive them as `nobody`, who may not write root's
+/// data directory. The script does not change that, because servers do not run as root elsewhere.
 fn wrap_rsync(directory: &Path, rsync: &Path) -> Result<PathBuf> {
     let bin = directory.join("bin");
     std::fs::create_dir_all(&bin).map_err(Error::io_at("create", &bin))?;

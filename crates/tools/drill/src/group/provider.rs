@@ -1,4 +1,4 @@
-//! A wsrep provider, and what the members of a group are told of it and of each other.
+//! A wsrep provider, its options for the members of a group, and their certificates.
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +13,17 @@ use super::ports::Port;
 pub struct Provider {
     /// The library.
     pub library: PathBuf,
-    /// `wsrep_provider_options` of every member, after `base_port`. `{port}` in them is replaced by the member's port
-    /// in the group, `{ist_port}` by another one of its own.
+    /// `wsrep_provider_options` of every member, after `base_port`. `{port}` is replaced by the member's port in the
+    /// group, `{ist_port}` by another port of the member.
     pub options: String,
-    /// Every member gets a certificate, and is told with `redoubt.tls` where it is.
+    /// Whether every member gets a certificate, with its location in `redoubt.tls`.
     pub is_encrypted: bool,
-    /// Where the server's scripts for state transfers are (`wsrep_sst_rsync`), if they are not installed.
+    /// Location of the server's scripts for state transfers (`wsrep_sst_rsync`), if they are not installed.
     pub scripts: Option<PathBuf>,
 }
 
 impl Provider {
-    /// Galera with its defaults, but for its addresses.
+    /// Galera with its defaults, except for its addresses.
     pub fn galera(library: impl Into<PathBuf>) -> Self {
         let options = format!("gmcast.listen_addr=tcp://{HOST}:{{port}};ist.recv_addr={HOST}:{{ist_port}}");
         Self { library: library.into(), options, ..Self::default() }
@@ -54,12 +54,12 @@ impl Addresses {
     }
 }
 
-/// What all members have in common.
+/// Settings that all members share.
 pub(super) struct Cluster {
     pub(super) name: String,
-    /// Addresses of all.
+    /// Addresses of all members.
     pub(super) everybody: String,
-    /// Where everybody's certificates are.
+    /// Directory of all certificates.
     pub(super) authority: Option<PathBuf>,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn certify(directory: &Path, cluster: &str, hosts: &[String]) -> Resu
     Ok(authority)
 }
 
-/// No other group of this host has it.
+/// A name that no other group of this host has.
 pub(super) fn cluster_name(directory: &Path) -> String {
     directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
