@@ -1,11 +1,11 @@
 //! A backlog of redo over cold tables: how long a node takes to apply it, and a stock server to recover from it.
 //!
-//! A stock server makes tables, is shut down in order, and becomes a volume by import. Then it updates random rows
-//! until its log is long enough, without writing pages, and is killed. Its log now holds all of that as changes of
-//! pages that are all on disk and none in memory, for both sides:
+//! A stock server makes tables, is shut down cleanly, and becomes a volume by import. Then it updates random rows until
+//! its log is long enough, without writing pages, and is killed. Its log now holds all of that as changes of pages that
+//! are all on disk and none in memory, for both sides:
 //!
 //! * stock: a copy of the killed directory, from the start of the server until it answers, for each size of the buffer
-//!   pool; and until it has shut down in order, when its pages are on disk, too;
+//!   pool; and until its clean shutdown, when its pages are on disk, too;
 //! * node: the same redo is fed to the volume, which makes it durable and applies nothing; then, from the start of the
 //!   node until all of it is applied, which is when its pages are on disk.
 //!
@@ -40,7 +40,7 @@ use crate::oracle::history::copy_directory;
 const DATABASE: &str = "cold";
 const VOLUME: &str = "cold";
 const CLIENTS: u64 = 4;
-/// What a row takes in the tables, about.
+/// Approximate size of a row in the tables.
 const ROW_BYTES: u64 = 240;
 /// Rows that a statement updates.
 const ROWS_PER_UPDATE: u64 = 50;
@@ -87,7 +87,7 @@ pub struct Stock {
     pub pool_mib: u32,
     /// Until it answers.
     pub ready_s: f64,
-    /// Until it has shut down in order.
+    /// Time until its clean shutdown.
     pub written_s: f64,
 }
 
@@ -167,7 +167,7 @@ pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary>
 fn config(options: &Options, pool_mib: u64) -> ServerConfig {
     let mut config = ServerConfig::new(Launcher::Stock);
     config.buffer_pool_bytes = pool_mib << 20;
-    // So long that its age makes nobody write pages.
+    // Long enough that the age of the checkpoint forces no page writes.
     config.log_file_size_bytes = (options.redo_mib * 2) << 20;
     config.ready_timeout = PATIENCE;
     config.server_arg("--skip-log-bin").server_arg("--innodb-flush-log-at-trx-commit=0")
@@ -387,7 +387,7 @@ fn apply(
     let mut node = Node::in_directory(&find_redoubt()?, directory, &args)?;
     let node_opened_s = began.elapsed().as_secs_f64();
     let mut node_redo_bytes = 0;
-    // Each look is a process, which takes processor time from the node.
+    // Each look is a process and takes CPU time from the node.
     let status = poll_every(LOOK_INTERVAL, "all redo to be applied", PATIENCE, || {
         let status = node.status(VOLUME)?;
         let volume = &status["volumes"][0];

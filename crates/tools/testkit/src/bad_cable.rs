@@ -1,9 +1,9 @@
 //! A cable between two hosts that loses, doubles, holds back and damages what it carries, by seed, each direction by
 //! itself. One thread passes frames on between the two ends in the middle of a [`NetworkPair`].
 //!
-//! Only frames of TCP are hurt: others have no checksum that covers all of them. Of these no bit of Ethernet's header
-//! is changed, as a card would see that by a checksum which is not here. Both hosts finish their frames themselves
-//! ([`finish_frames`]), so that what is damaged has a checksum that says so.
+//! Faults affect TCP frames only: others have no checksum that covers all of their bytes. The Ethernet header stays
+//! intact, because a NIC would detect a change there by a checksum that is absent here. Both hosts finish their frames
+//! themselves ([`finish_frames`]), so that the checksum of a damaged frame is wrong.
 
 use crate::packet_socket::{PacketSocket, finish_frames};
 use redoubt_locks::IgnorePoison;
@@ -25,7 +25,7 @@ const BATCH: usize = 64;
 /// How soon the end is seen.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What happens to frames of one direction, in thousandths.
+/// Faults for the frames of one direction, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Do not arrive.
@@ -49,7 +49,7 @@ impl Faults {
     }
 }
 
-/// What has happened to frames of one direction.
+/// Counts of the faults in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Happened {
     /// All that came.
@@ -106,12 +106,12 @@ impl BadCable {
         Ok(Self { has_ended, faults, happened, thread: Some(thread) })
     }
 
-    /// What happens from now on to frames to the server, and to the client.
+    /// Sets the faults for frames to the server, and to the client.
     pub fn set(&self, faults: [Faults; 2]) {
         *self.faults.lock().ignore_poison() = faults;
     }
 
-    /// What has happened to frames to the server, and to the client.
+    /// Counts of the faults for frames to the server, and to the client.
     pub fn happened(&self) -> [Happened; 2] {
         *self.happened.lock().ignore_poison()
     }
@@ -133,7 +133,7 @@ impl Drop for BadCable {
     fn drop(&mut self) {
         self.has_ended.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // Who wanted to know has asked by `end`.
+            // A caller that needs the result has called `end`.
             let _ = thread.join();
         }
     }
@@ -214,7 +214,7 @@ impl Direction {
         self.rng.u32(..1000) < thousandths
     }
 
-    /// What is due by now.
+    /// Sends the held frames that are due by now.
     fn deliver(&mut self, to: &PacketSocket, now: Instant, happened: &mut Happened) -> io::Result<()> {
         while self.held.peek().is_some_and(|Reverse(held)| held.at <= now) {
             let Some(Reverse(held)) = self.held.pop() else { break };
@@ -296,8 +296,8 @@ fn tcp_of(frame: &[u8]) -> Option<usize> {
     (frame.len() >= place + TCP_LEN_BYTES).then_some(place)
 }
 
-/// The checksum of one frame in 65,536 happens to be that of the addresses and the length alone. On a link within a
-/// host that says that a card is to complete it, so nobody looks at it.
+/// One frame in 65,536 has a checksum that equals the sum of its addresses and length alone. On a link within a host
+/// such a checksum means that a NIC is to complete it, so the receiver does not verify it.
 fn is_left_to_a_card(frame: &[u8], tcp: usize) -> bool {
     let half =
         |at: usize| frame.get(at..at + 2).map_or(0, |pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));

@@ -14,7 +14,7 @@ use redoubt_workload::process::Process;
 /// How long a command may take unless the caller says otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// Its exit code; `None` when a signal ended it.
@@ -67,7 +67,7 @@ impl Outcome {
     /// The command must have failed with `code` and a message that has every part of `parts`.
     ///
     /// # Errors
-    /// [`Error::Violation`] with everything the command said.
+    /// [`Error::Violation`] with the command's whole output.
     pub fn require_failure(&self, code: i32, parts: &[&str]) -> Result<()> {
         let missing: Vec<_> = parts.iter().filter(|part| !self.stderr.contains(**part)).collect();
         if self.code == Some(code) && missing.is_empty() && !self.stderr.contains("panicked") {
@@ -85,7 +85,7 @@ impl Outcome {
     /// The command must have succeeded; returns its standard output.
     ///
     /// # Errors
-    /// [`Error::Violation`] with everything the command said.
+    /// [`Error::Violation`] with the command's whole output.
     pub fn require_success(self) -> Result<String> {
         if self.code == Some(0) {
             return Ok(self.stdout);
@@ -104,7 +104,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What was read before a failure still helps a message.
+            // The bytes read before a failure still help a message.
             let _ = pipe.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()

@@ -1,4 +1,4 @@
-//! What tests of the network library do with a server's connections, whichever layer these go through.
+//! Operations on a server's connections for tests of the network library, for every layer.
 
 use crate::command::{Outcome, PATIENCE};
 use mysql::Conn;

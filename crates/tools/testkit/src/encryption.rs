@@ -1,4 +1,4 @@
-//! The server's key management plugin for tests of encrypted tables: where it is, and how a server is told of it.
+//! The server's key management plugin for tests of encrypted tables: its location, and the server options that load it.
 //!
 //! `file_key_management` is in Debian's package `mariadb-server`. It knows one version of a key; `debug_key_management`
 //! of the package `mariadb-test` has as many as one likes. See [`crate::plugins`].

@@ -4,19 +4,19 @@
 //! ledger, churn -> mariadbd + libredoubt.so + libredoubt_faults.so -> proxy -> redoubt node + libredoubt_faults.so
 //! ```
 //!
-//! Each round puts one [`Kind`] of trouble in force, kills what the kind wants killed, ends all faults, restarts what
-//! has ended, and then requires: commits flow again; every acknowledged commit is there and whole and nothing else is
-//! ([`redoubt_workload::ledger::verify`]); `CHECK TABLE` finds nothing but what a kill does to Aria; no page differed
-//! from what the server would have written (`--verify=all`); the node's plain files are the server's. What a kind must
-//! not do, such as end the server, is checked too (`docs/dev/faults.md` has the table), and a round in which no fault
-//! happened fails. The state goes on from round to round.
+//! Each round puts one [`Kind`] of trouble in force, kills the victims of the kind, ends all faults, restarts what has
+//! ended, and then requires: commits flow again; every acknowledged commit is there and whole and nothing else is
+//! ([`redoubt_workload::ledger::verify`]). `CHECK TABLE` must find nothing but the damage that a kill does to Aria; no
+//! page may differ from the server's own version (`--verify=all`); the node's plain files must be the server's. The
+//! effects that a kind must not have, such as an end of the server, are checked too (`docs/dev/faults.md` has the
+//! table). A round without any fault fails. The state carries over from round to round.
 //!
 //! * [`kinds`]: kinds of trouble and the faults of each, drawn by seed.
 //! * [`churn`]: statements beside the ledger that make, rename and drop files.
 //! * [`lie`]: planted faults that no storage may survive, to show that the rounds can fail.
 //!
-//! A round's faults follow from the seed and its number. What they meet depends on threads and time, so a seed gives
-//! the same kind of round again and mostly the same failure.
+//! A round's faults follow from the seed and its number. The calls that they hit depend on threads and time, so a seed
+//! gives the same kind of round again and mostly the same failure.
 
 pub mod churn;
 pub mod kinds;
@@ -39,7 +39,7 @@ use setup::{PATIENCE, Setup, VOLUME};
 
 /// Clients of the ledger.
 const CLIENTS: u32 = 4;
-/// Small: a fault may come while the server goes on in its next binary log.
+/// Small: a fault may come while the server switches to its next binary log.
 const BINLOG_SIZE: &str = "16K";
 /// Between two looks at the node's state, each of them a process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -83,13 +83,13 @@ pub struct Summary {
     pub faults: Counts,
     /// Commits that were acknowledged, and are there.
     pub acknowledged: u64,
-    /// Commits without an answer that are there, and that are not.
+    /// Commits without an answer that are present.
     pub unknown_present: u64,
-    /// See above.
+    /// Commits without an answer that are absent.
     pub unknown_absent: u64,
-    /// Statements of the churn that succeeded, and that failed.
+    /// Statements of the churn that succeeded.
     pub churn_done: u64,
-    /// See above.
+    /// Statements of the churn that failed.
     pub churn_failed: u64,
     /// Aria tables that were damaged after a kill, as the stock server leaves some ([`churn::check`]).
     pub aria_damaged: u64,
@@ -153,7 +153,7 @@ fn order(options: &Options) -> Vec<Kind> {
     kinds
 }
 
-/// What is known of the server when the trouble is over.
+/// State of the server at the end of the trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Outcome {
     connections_lost: u64,
@@ -278,7 +278,7 @@ impl Setup {
         run.wait_for_more(30, PATIENCE)
     }
 
-    /// Faults that nobody may notice were not noticed.
+    /// Requires that invisible faults had no effect on clients.
     fn require_unnoticed(&mut self, trouble: &Trouble, outcome: Outcome) -> Result<()> {
         let keeps_server = matches!(trouble.kind, Kind::Benign | Kind::Network | Kind::NodeFull);
         if keeps_server && self.server.process_id() != Some(self.server_at_begin) {
@@ -303,7 +303,7 @@ impl Setup {
         } else {
             summary.aria_damaged += churn::check(&mut conn, self.server_was_killed())?;
         }
-        // Verification of pages goes on after the rows are read: whatever is dropped is compared when it is applied.
+        // Page verification continues after the rows are read: each dropped page is compared when it is applied.
         let status = self.node.status(VOLUME)?;
         let counters = &status["volumes"][0]["counters"];
         if counters["page_mismatches"].as_u64() != Some(0) {

@@ -58,7 +58,7 @@ impl Injector {
         Ok(Self { path, file, library, program: program.to_owned(), generation: AtomicU64::new(0) })
     }
 
-    /// What a process needs in its environment.
+    /// Environment variables that a process needs.
     pub fn environment(&self) -> Vec<(String, OsString)> {
         let log = self.path.with_extension("log");
         vec![
@@ -99,7 +99,7 @@ impl Injector {
         self.write(GENERATION_AT, &0u64.to_le_bytes())
     }
 
-    /// What was injected so far.
+    /// Counts of the faults injected so far.
     ///
     /// # Errors
     /// [`Error::State`] when a process could not read its rules, [`Error::Io`].

@@ -1,9 +1,8 @@
 //! One named step per InnoDB feature, each in a database of its own named `f_` and the feature's name.
 //!
-//! A step makes the feature touch many pages, and proves with expectations that the feature was really in
-//! use (a row format that fell back to another one would otherwise pass unseen). What must survive a restart
-//! is the snapshot of the step's database and the answers to its probes; `after_restart` does what only a
-//! restarted server can show.
+//! A step makes the feature touch many pages, and proves with expectations that the feature was really in use.
+//! Otherwise a row format that fell back to another one would pass unnoticed. The snapshot of the step's database and
+//! the answers to its probes must survive a restart. `after_restart` contains the steps that need a restarted server.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -36,7 +35,7 @@ const ALL_PAGE_SIZES: RangeInclusive<u32> = 4096..=65536;
 // ROW_FORMAT=COMPRESSED exists up to this page size only.
 const COMPRESSED_PAGE_SIZES: RangeInclusive<u32> = 4096..=16384;
 
-/// What a step works with.
+/// Resources of a step.
 #[derive(Debug)]
 pub struct Context<'a> {
     /// The running server.
@@ -49,7 +48,7 @@ pub struct Context<'a> {
     pub held: Vec<Conn>,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug, Clone, Copy)]
 pub enum Step {
     /// Runs a script with variables.
@@ -65,9 +64,9 @@ pub struct Feature {
     pub name: &'static str,
     /// Page sizes in bytes it exists for.
     pub page_sizes: RangeInclusive<u32>,
-    /// What is done.
+    /// Its action.
     pub step: Step,
-    /// What only a restarted server can show.
+    /// The checks that need a restarted server.
     pub after_restart: Option<fn(&mut Conn) -> Result<()>>,
 }
 

@@ -28,7 +28,7 @@ pub fn find(server: FetchedServer) -> Result<Product> {
 /// The one of this name, as an option has it.
 ///
 /// # Errors
-/// What is wrong with the name.
+/// The reason why the name is invalid.
 pub fn named(name: &str) -> std::result::Result<FetchedServer, String> {
     FetchedServer::named(name).ok_or_else(|| {
         let names: Vec<_> = FetchedServer::ALL.iter().map(|server| server.name()).collect();

@@ -1,10 +1,10 @@
 //! Block traces of real servers: every write to the disk under them, tagged by what it was for.
 //!
-//! For each [`Layout`] a disk of its own is made ([`disk`]), the same loaded database is put on it ([`seed`]), and
-//! clients of TPC-C ([`redoubt_workload::tpcc`]) do a warm-up and then a fixed number of transactions, so that layouts
-//! compare by what they wrote for the same work. The kernel's trace events say what the disk was asked to do
-//! ([`recorder`]); the extents of the files say what for ([`extents`], [`origin`]); [`collect`] joins the two into a
-//! trace of `redoubt-flash`.
+//! Each [`Layout`] gets a disk of its own ([`disk`]) with the same loaded database ([`seed`]). Clients of TPC-C
+//! ([`redoubt_workload::tpcc`]) do a warm-up and then a fixed number of transactions, so that layouts are compared by
+//! their writes for the same work. The kernel's trace events record the requests to the disk ([`recorder`]); the
+//! extents of the files give the purpose of each ([`extents`], [`origin`]). [`collect`] joins the two into a trace of
+//! `redoubt-flash`.
 //!
 //! Invariant: a recording counts only if it is complete. The sectors of all recorded writes must be, exactly, what
 //! the device itself counted between two moments at which it was idle; a lost trace event is an error.
@@ -51,7 +51,7 @@ const MARK_EVERY: u64 = 50;
 /// Transactions that fill so much of a node's ring, rather more than fewer: each gives it 28 KiB of page images or
 /// more.
 const FILL_TRANSACTIONS_PER_MIB: u64 = 40;
-/// Size of the journal of file systems that journal only metadata; what ext4 takes by default on a disk of this order.
+/// Size of the journal of file systems that journal only metadata; the default of ext4 on a disk of this order.
 const METADATA_JOURNAL_MIB: u64 = 64;
 
 /// Protection of pages, and the process that writes them.
@@ -173,8 +173,8 @@ impl Options {
 /// Records all layouts, and hands each recording over when it is done.
 ///
 /// # Errors
-/// [`Error::Unavailable`] where this machine cannot record; whatever keeps a server or the load from running; a
-/// recording that is not complete.
+/// [`Error::Unavailable`] where this machine cannot record; any error of a server or of the load; an incomplete
+/// recording.
 pub fn run(options: &Options, mut done: impl FnMut(&Recording) -> Result<()>) -> Result<()> {
     check()?;
     if options.transactions == 0 {
@@ -250,7 +250,7 @@ fn record(layout: Layout, journal_mib: u64, seed: &Seed, options: &Options) -> R
     Ok(recording)
 }
 
-/// What the load did, and the counters of the part that counts.
+/// Results of the load, and the counters at both ends of the window.
 struct LoadRun {
     warm_up: u64,
     retries: u64,

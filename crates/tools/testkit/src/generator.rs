@@ -6,10 +6,10 @@
 //! costs statements, not soundness, and how many succeeded is counted by class ([`class::Class`]).
 //!
 //! Several connections take turns, one statement at a time, with lock waits of zero: an interleaving without a race.
-//! [`rows`] has the statements on rows, [`transactions`] what begins and ends them, [`tables`] what creates and
-//! removes tables, [`alterations`] what changes them, [`knobs`] the server settings that change what is logged. Each
-//! history begins with a tour of the statements that chance brings up too seldom. [`mysql`] makes MySQL's statements of
-//! them.
+//! The statements on rows are in [`rows`], those that begin and end transactions in [`transactions`]. Module [`tables`]
+//! creates and removes tables, [`alterations`] changes them, and [`knobs`] has the server settings that change the
+//! logged redo. Each history begins with a tour of the statements that chance brings up too seldom. Module [`mysql`]
+//! translates the statements for MySQL.
 
 pub mod alterations;
 pub mod class;
@@ -30,7 +30,7 @@ pub const CONNECTIONS: u8 = 4;
 /// Databases; the second comes and goes.
 pub const DATABASES: [&str; 2] = ["d0", "d1"];
 
-/// What is fixed for a history.
+/// Fixed settings of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Seed of the statements.
@@ -44,7 +44,7 @@ pub struct Config {
 /// One statement of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
-    /// Who issues it.
+    /// The connection that issues it.
     pub connection: u8,
     /// Its kind.
     pub class: Class,
@@ -80,8 +80,8 @@ impl Generator {
         }
     }
 
-    /// What is run before the base is taken: databases, and a table of every storage format, so that recovery meets
-    /// tablespaces that are in the base as well as those that only redo knows.
+    /// The statements before the base is taken. They create databases, and a table of every storage format, so that
+    /// recovery meets tablespaces that are in the base as well as those that only redo contains.
     pub fn preparation(&mut self) -> Vec<Statement> {
         self.emit(Class::CreateDatabase, format!("CREATE DATABASE {}", DATABASES[0]));
         for number in 0..model::FORMATS.len() {

@@ -1,12 +1,12 @@
 //! Rounds of: a stock server is killed under load, and its data directory becomes a volume.
 //!
-//! What a kill leaves is more than a copy of some moment: pages of any age, torn ones aside, and pages that the server
+//! A kill leaves more than a copy of some moment. It leaves pages of any age, even torn ones, and pages that the server
 //! never wrote because they were freed while they were dirty, with records in the redo log that fit nothing in the
-//! file. Each round draws page size, buffer pool, redo log, flushing, and the node's batch by seed, loads the server
-//! with statements that free pages (deletes, truncates, drops, indexes, large columns), kills it after a random time,
-//! and requires: the import succeeds; a server on the volume shows what a stock server shows after its own recovery of
-//! a copy (`CHECKSUM TABLE`, definitions); `CHECK TABLE` finds nothing; more load runs, also over a kill of the server;
-//! the volume never stops and no page differs (`--verify=all`).
+//! file. Each round draws page size, buffer pool, redo log, flushing, and the node's batch by seed. It loads the server
+//! with statements that free pages (deletes, truncates, drops, indexes, large columns), and kills it after a random
+//! time. The import must succeed, a server on the volume must show the same as a stock server after its own recovery of
+//! a copy (`CHECKSUM TABLE`, definitions), and `CHECK TABLE` must find nothing. Then more load runs, also over a kill
+//! of the server; the volume must never stop, and no page may differ (`--verify=all`).
 //!
 //! Settings and statements follow from the seed; where the kill meets the server depends on time, so a seed gives the
 //! same kind of round again, not the same bytes. The directory of a round that failed is kept, and that of its node.
@@ -66,7 +66,7 @@ pub struct Options {
 pub struct Summary {
     /// Rounds that were done and sound.
     pub sound: u32,
-    /// Those that were not: seed, and why.
+    /// Failed rounds: seed and reason.
     pub failures: Vec<(u64, String)>,
     /// Sound rounds by page size.
     pub page_sizes: BTreeMap<u32, u32>,
@@ -80,7 +80,7 @@ pub struct Summary {
     pub pages_verified: u64,
 }
 
-/// What a round is like.
+/// Settings of a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Plan {
     product: Product,
@@ -152,8 +152,8 @@ fn pick<T: Copy>(random: &mut fastrand::Rng, choices: &[T]) -> T {
 /// Runs the rounds; `progress` gets a line per round.
 ///
 /// # Errors
-/// The first broken promise, with its seed and plan, unless the rounds go on after one; what is no finding (a server
-/// that cannot be installed) in any case.
+/// The first broken promise, with its seed and plan, unless the rounds continue after one. Errors that are no finding
+/// (a server that cannot be installed) in any case.
 pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary> {
     let templates =
         tempfile::Builder::new().prefix("rdt-").tempdir().map_err(Error::io("make a temporary directory"))?;
@@ -271,7 +271,7 @@ fn stock_round(plan: &Arc<Plan>, stock: &mut Server, summary: &mut Summary) -> R
     result.map_err(|error| Error::Violation(format!("stock: {error}\nserver: {}", stock.error_log_tail(60))))
 }
 
-/// What a stock server shows of a copy of the directory.
+/// A stock server's snapshot of a copy of the directory, after its own recovery.
 fn recovered_by_stock(plan: &Plan, killed: &Path) -> Result<Snapshot> {
     let mut server = Server::new(plan.config())?;
     copy_directory(killed, &server.datadir())?;

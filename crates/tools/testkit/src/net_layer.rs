@@ -1,10 +1,9 @@
-//! What the network library did in the servers that a command starts, one after another and some at a time: the sum of
-//! its counters, and whether the layer that was meant was used at all. A test run through a layer that nobody went
-//! through says nothing.
+//! Counters of the network library in the servers that a command starts, one after another and some at a time. Also
+//! checks whether the intended layer was used at all: a test run through an unused layer has no meaning.
 //!
-//! The servers are found while the command runs, by the library's memory (`redoubt_shm_control::net`) in `/proc`. That memory
-//! is kept open, so what is read when a server has ended, however it ended, is what it had counted until then. A server
-//! that is there for less than [`LOOK_INTERVAL`] may not be seen.
+//! The servers are found while the command runs, by the library's memory (`redoubt_shm_control::net`) in `/proc`. That
+//! memory stays open, so the counters of a server can be read after its end, however it ended. A server that runs for
+//! less than [`LOOK_INTERVAL`] may be missed.
 //!
 //! Invariant: each server is counted once, when it has ended or the command has.
 
@@ -80,8 +79,9 @@ impl Sums {
         self.counters.get(counter.name()).copied().unwrap_or(0)
     }
 
-    /// Whether the layer was used: the collapser and admission at all, since short connections and single clients have
-    /// no use for them; the others by more than half of the connections, since clients that are told to use TCP have.
+    /// Checks whether the layer was used. The collapser and admission need some use only, since short connections and
+    /// single clients do not use them. The others need more than half of the connections, because clients with TCP
+    /// options use TCP.
     ///
     /// # Errors
     /// Why it was not, in words.
@@ -115,12 +115,12 @@ impl Sums {
     }
 }
 
-/// What was seen.
+/// Result of the observation.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     /// How the command ended.
     pub status: String,
-    /// What the servers counted.
+    /// Sums of the servers' counters.
     #[serde(flatten)]
     pub sums: Sums,
     /// Whether the layer was used, or why not.

@@ -1,7 +1,7 @@
 //! Statements beside the ledger that make, fill, rename, alter and drop tables: files come and go. Besides InnoDB's usual
 //! ones they are of Aria or, of MySQL, whose MyISAM survives no kill, compressed ones of InnoDB.
 //!
-//! Any of them may fail; what matters is what is found on both sides afterwards.
+//! Any of them may fail; the check afterwards compares both sides.
 //!
 //! A table's name begins with its engine's letter, since the server does not say the engine of one that it cannot open.
 
@@ -138,9 +138,9 @@ fn statement(family: Family, random: &mut fastrand::Rng) -> String {
 
 /// Checks the tables; returns how many of Aria are damaged.
 ///
-/// An Aria table that is being made or written does not always survive a kill: of 120 kills of the stock server on a
-/// local disk under these statements two left one that is damaged ("Size of indexfile is: 524, Expected: 8192", "File
-/// too short"). They are removed, as far as they can be. `was_killed`: so far, some server was.
+/// An Aria table that is being made or written does not always survive a kill. Of 120 kills of the stock server on a
+/// local disk under these statements, two left a damaged one ("Size of indexfile is: 524, Expected: 8192", "File too
+/// short"). Damaged tables are removed where possible. `was_killed`: so far, some server was.
 ///
 /// # Errors
 /// [`Error::Violation`] that names every table that is damaged and must not be.
@@ -160,8 +160,8 @@ pub fn check(conn: &mut Conn, was_killed: bool) -> Result<u64> {
 
 /// Removes the tables, as far as they can be removed.
 pub fn clear(conn: &mut Conn) {
-    // What a failed statement left behind may stand in the way, on a stock server too; the next round continues with it.
-    // Purge holds the table for ever if it meets another one's file under its name.
+    // The remains of a failed statement may block the next one, on a stock server too; the next round continues with
+    // them. Purge holds the table for ever if it finds another table's file under its name.
     let _ = execute(conn, "SET SESSION lock_wait_timeout = 5");
     for engine in [Engine::InnoDb, Engine::InnoDbCompressed, Engine::Aria] {
         for table in 0..TABLES {

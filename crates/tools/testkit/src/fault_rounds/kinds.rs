@@ -1,4 +1,4 @@
-//! Kinds of trouble, and the faults of each, drawn by seed. What must hold under each kind: `docs/dev/faults.md`.
+//! Kinds of trouble, and the faults of each, drawn by seed. `docs/dev/faults.md` lists the properties that must hold.
 
 use redoubt_redo::Family;
 
@@ -36,7 +36,7 @@ impl Kind {
     ];
 }
 
-/// What is killed.
+/// A victim of a kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victim {
     /// The server.
@@ -60,7 +60,7 @@ pub struct Trouble {
     pub node_rules: String,
     /// The network.
     pub weather: Option<Weather>,
-    /// Who is killed, in this order.
+    /// The victims of kills, in this order.
     pub victims: Vec<Victim>,
     /// How long the faults last at least, where that is not decided by commits.
     pub time_ms: u64,

@@ -1,19 +1,19 @@
 //! Planted lies: faults that no storage may survive unnoticed, so that a round that passes means something.
 //!
-//! A `fsync` that is swallowed shows only when power is lost, which no killed process loses. A swallowed *write*
-//! does: the bytes are nowhere. The node's injector reports writes of the log as done without doing them, then node
-//! and server are killed at once and the server's directory goes too (what the node has not confirmed is in there),
-//! so that nobody is left who could send again or object. The ledger must notice.
+//! A swallowed `fsync` shows only at a loss of power, which the end of a process is not. A swallowed *write* does: the
+//! bytes are nowhere. The node's injector reports writes of the log as done without doing them. Then node and server
+//! are killed at once, and the server's directory goes too, because it holds the data that the node has not confirmed.
+//! So no process is left that could send the data again or object. The ledger must notice.
 
 use super::*;
 
-/// Runs the lie, and returns what the ledger says. `None`: it was found out before the ledger was asked. Either the
-/// node refuses, because it had written a checkpoint since that its log does not reach; or the server, because a page
-/// that the node had applied since is newer than what is left of the log, or the list of binary logs names one that is
-/// not there.
+/// Runs the lie, and returns the ledger's report. `None`: the lie was found before the ledger was compared. Either the
+/// node refuses to start, because its checkpoint is newer than the end of its log. Or the server refuses, because a
+/// page that the node has applied is newer than the remaining log, or because the list of binary logs names a missing
+/// one.
 ///
 /// # Errors
-/// When the lie could not be told; that it was not noticed shows in the report.
+/// An error that prevents the lie. An unnoticed lie is no error; it shows in the report.
 pub fn run(seed: u64) -> Result<Option<(ledger::Report, Counts)>> {
     let mut setup = Setup::new(seed, None, None, "1M")?;
     let options = ledger::Options { clients: CLIENTS, tolerates_errors: true, ..ledger::Options::default() };

@@ -178,7 +178,7 @@ impl Setup {
         Ok(failed.map(|(_, count)| count).sum())
     }
 
-    /// What a server left that the next start takes for what is there.
+    /// Keeps a copy of the data directory that the next start of the server uses.
     pub(super) fn keep_server_before_restart(&self) -> Result<()> {
         let Some(keep) = &self.keep else { return Ok(()) };
         let kept = keep.join("server-before-restart");

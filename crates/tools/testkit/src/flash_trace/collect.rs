@@ -1,8 +1,8 @@
 //! From requests to a trace: the part that counts, with the origin of every sector.
 //!
-//! A write is attributed when the next snapshot of the files is there: to the file that owns its sectors then, else
-//! to the one that owned them in the snapshot before (a file removed meanwhile), else to the file system. So a file
-//! that grows is known by the time its new blocks are looked up.
+//! A write is attributed when the next snapshot of the files is there. Its origin is the file that owns its sectors
+//! then, else the file that owned them in the previous snapshot (and was removed meanwhile), else the file system. So a
+//! growing file is already in the snapshot when the owner of its new blocks is looked up.
 //!
 //! Invariant: each sector of each request ends up in the trace once, with one origin. A request across a border of
 //! owners is cut there.
@@ -34,7 +34,7 @@ pub struct OriginSum {
     pub bytes: u64,
 }
 
-/// What the part that counts had.
+/// Figures of the window.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Window {
     /// Transactions committed in it.

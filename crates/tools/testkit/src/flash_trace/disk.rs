@@ -43,7 +43,7 @@ impl JournalMode {
     }
 }
 
-/// What the device has done since it was made.
+/// Counters of the device since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceCounters {
     /// Sectors of 512 bytes written.
@@ -115,7 +115,7 @@ impl Disk {
         self.len_sectors
     }
 
-    /// What its file system journals.
+    /// The journal mode of its file system.
     pub fn mode(&self) -> JournalMode {
         self.mode
     }

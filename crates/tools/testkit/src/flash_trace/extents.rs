@@ -16,7 +16,7 @@ use redoubt_workload::error::{Error, Result};
 
 use super::disk::SECTOR_LEN_BYTES;
 
-/// A part of a file, in bytes, and what it holds.
+/// A part of a file, in bytes, and the origin of its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) bytes: Range<u64>,

@@ -1,4 +1,4 @@
-//! What must go when this process ends, however it ends: servers, the mount, the loop device, the trace instance.
+//! Clean-up at every end of this process: servers, the mount, the loop device, the trace instance.
 //!
 //! A shell waits on a pipe that only this process holds. When the pipe closes, by [`Drop`] or because the process was
 //! killed, the shell runs the clean-up. It touches only what it was given by name.
@@ -80,7 +80,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         drop(self.shell.stdin.take());
-        // There is nobody to tell; what is left over is named after this project.
+        // An error cannot be reported from here; leftovers have this project's name.
         let _ = self.shell.wait();
     }
 }

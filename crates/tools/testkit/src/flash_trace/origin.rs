@@ -1,4 +1,4 @@
-//! What a file holds, by its name, and where InnoDB's doublewrite area is.
+//! The origin of a file's content, by its name, and the position of InnoDB's doublewrite area.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -41,7 +41,7 @@ pub(super) fn doublewrite_blocks(system_tablespace: &Path) -> Result<[u64; 2]> {
     Ok([[a0, a1, a2, a3], [b0, b1, b2, b3]].map(|page| u64::from(u32::from_be_bytes(page))))
 }
 
-/// What a file of a MariaDB server holds. `doublewrite`: as [`doublewrite_blocks`] has it.
+/// The parts of a MariaDB server's file. `doublewrite`: as [`doublewrite_blocks`] has it.
 pub(super) fn of_server(path: &Path, doublewrite: [u64; 2]) -> Vec<Part> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if name == "ibdata1" {
@@ -56,7 +56,7 @@ pub(super) fn of_server(path: &Path, doublewrite: [u64; 2]) -> Vec<Part> {
     })
 }
 
-/// What a file of a storage node holds. `journal`: what its journal of pages is.
+/// The parts of a storage node's file. `journal`: origin of its page journal.
 pub(super) fn of_node(path: &Path, journal: Origin) -> Vec<Part> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     whole(if name.ends_with(".pages") {

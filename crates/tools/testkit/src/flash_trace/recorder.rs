@@ -4,9 +4,9 @@
 //! and split, in the order of issue. Marks that the caller makes go through the same buffer (`trace_marker`), so they
 //! stand between the requests where they belong.
 //!
-//! Invariants: a lost event is an error, never a gap. Whoever records compares [`Totals`] with the device's own
-//! counters. A thread reads the buffer and hands [`Event`]s to a sink in order; it ends at the mark
-//! [`Mark::Stop`], which is the last thing written.
+//! Invariants: a lost event is an error, never a gap. The caller compares [`Totals`] with the device's own counters. A
+//! thread reads the buffer and passes [`Event`]s to a sink in order; it ends at the mark [`Mark::Stop`], the last entry
+//! of the buffer.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -25,7 +25,7 @@ const BUFFER_KIB: u32 = 16 * 1024;
 const EVENT: &str = "block_rq_issue";
 const MARK_PREFIX: &str = "redoubt ";
 
-/// What the caller writes between the requests.
+/// Marks that the caller writes between the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
     /// The part that counts begins; so many transactions had committed.
@@ -186,7 +186,7 @@ impl<S: Sink> Recorder<S> {
     /// Ends the recording; the device should be idle.
     ///
     /// # Errors
-    /// What the reading thread or the sink met, and lost events.
+    /// An error of the reading thread or the sink, and lost events.
     pub(super) fn stop(mut self) -> Result<(S, Totals)> {
         self.mark(Mark::Stop)?;
         let Some(reader) = self.reader.take() else {
@@ -201,7 +201,7 @@ impl<S: Sink> Recorder<S> {
 impl<S> Drop for Recorder<S> {
     fn drop(&mut self) {
         if let Some(reader) = self.reader.take() {
-            // Wakes the thread; what it says no longer matters.
+            // Wakes the thread; its result no longer matters.
             if (&self.marker).write_all(Mark::Stop.text().as_bytes()).is_ok() {
                 let _ = reader.join();
             }

@@ -1,4 +1,4 @@
-//! What a recording gave: the description beside its trace, and the figures for people.
+//! Results of a recording: the description beside its trace, and the figures for people.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use super::{Layout, LoadRun, Options};
 pub struct Recording {
     /// Name of the trace file, without its ending.
     pub name: String,
-    /// What was recorded.
+    /// The recorded layout.
     pub layout: Layout,
     /// Size of the journal of pages, or of the file system's journal where there is none, in MiB.
     pub journal_mib: u64,

@@ -40,7 +40,7 @@ pub(super) struct Counters {
     pub(super) pages_flushed: u64,
     /// `Innodb_dblwr_pages_written`.
     pub(super) doublewrite_pages: u64,
-    /// What the node says of the volume.
+    /// The node's status of the volume.
     pub(super) node: Option<Value>,
 }
 
@@ -103,7 +103,7 @@ impl System {
         self.server.socket()
     }
 
-    /// What a file on the disk holds.
+    /// The parts of a file on the disk, by origin.
     pub(super) fn classify(&self, path: &Path) -> Vec<Part> {
         if self.node.is_none() {
             return origin::of_server(path, self.doublewrite);

@@ -3,7 +3,7 @@
 /// Defines the classes and their list.
 macro_rules! classes {
     ($($(#[$attribute:meta])* $name:ident = $text:literal,)*) => {
-        /// What kind of statement it is.
+        /// The kind of a statement.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[allow(missing_docs)] // The names say it, and the texts.
         pub enum Class {

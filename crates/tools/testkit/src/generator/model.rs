@@ -1,4 +1,4 @@
-//! What the generator believes to exist.
+//! The generator's model of the existing tables.
 
 /// Options of a table, with the class of its creation.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +44,7 @@ impl Format {
     }
 }
 
-/// What makes a table special.
+/// A property that makes a table special.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Nothing.

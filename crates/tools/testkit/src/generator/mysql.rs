@@ -1,10 +1,10 @@
 //! Statements of the generator as MySQL takes them.
 //!
 //! The generator writes MariaDB's dialect, and a seed means the same statements for ever. So MySQL's are made from them
-//! one by one: sequence tables are ranges of a table of numbers, hash functions that MySQL 9.7 has no more are taken
-//! from SHA2, PAGE_COMPRESSED is COMPRESSION, system-versioned tables are plain ones. What has no counterpart
-//! (sequences, DELETE HISTORY, columns that change places at once) is left out. A setting that MySQL does not have is
-//! left to be refused.
+//! one by one: sequence tables are ranges of a table of numbers, hash functions that MySQL 9.7 has dropped are taken
+//! from SHA2, PAGE_COMPRESSED is COMPRESSION, system-versioned tables are plain ones. Statements without a counterpart
+//! (sequences, DELETE HISTORY, columns that change places at once) are left out. A setting that MySQL does not have is
+//! sent, and refused.
 
 use super::{Class, DATABASES, Statement};
 

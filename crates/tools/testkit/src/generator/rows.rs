@@ -299,7 +299,7 @@ impl Generator {
         );
     }
 
-    /// What only a table of its kind can show; false: nothing.
+    /// Emits a statement that only a table of its kind allows; false: nothing.
     fn special_row_statement(&mut self, table: &Table) -> bool {
         let name = &table.name;
         let id = self.id();

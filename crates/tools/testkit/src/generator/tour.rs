@@ -4,7 +4,7 @@
 use super::{Class, Config, Generator};
 
 impl Generator {
-    /// See the module.
+    /// Emits the statements of the tour.
     pub(super) fn tour(&mut self) {
         self.turn = 0;
         let name = self.fresh("d0.tour");

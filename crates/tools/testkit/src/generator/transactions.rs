@@ -69,7 +69,7 @@ impl Generator {
         self.session().xa = Some((name, Xa::Active));
     }
 
-    /// Goes on with the connection's XA transaction, if it has one. Some stay prepared for long.
+    /// Continues the connection's XA transaction, if it has one. Some stay prepared for long.
     pub(super) fn continue_xa(&mut self) -> bool {
         let Some((name, state)) = self.session().xa.clone() else { return false };
         match state {

@@ -4,10 +4,11 @@
 //! versions; every other list of it must be a beginning of that one. A transaction without an answer counts as
 //! committed if one of its appends was seen by another.
 //!
-//! **Dependencies** between committed transactions: `ww` from the writer of a version to the writer of the next; `wr`
-//! from the writer of a version to who read it as the newest; `rw` from who read a version to the writer of the next.
+//! **Dependencies** between committed transactions: `ww` leads from the writer of a version to the writer of the next.
+//! `wr` leads from the writer of a version to each transaction that read it as the newest. `rw` leads from a reader of
+//! a version to the writer of the next.
 //!
-//! | anomaly | what it is |
+//! | anomaly | meaning |
 //! |---|---|
 //! | G0 | a cycle of ww |
 //! | G1a | a value of an aborted transaction was read by, or built upon by, a committed one |
@@ -17,10 +18,9 @@
 //! | G2-item | a cycle with at least two rw |
 //! | internal | a transaction's reads disagree with its own earlier reads and appends |
 //! | incompatible order | two lists of a register, neither a beginning of the other |
-//! | duplicate | a value twice in a list, or one that nobody appended |
+//! | duplicate | a value twice in a list, or a value that no transaction appended |
 //! | lost append | a committed append is not in the register's longest list, which was read after it |
 //! | stale read | a transaction began after a commit was answered, and does not see it |
-//!
 //! | early read | a read saw an append whose COMMIT was never answered, and which a later read does not find |
 //!
 //! InnoDB shows a commit to others before its redo is durable. When the server is killed in between, a read that was
@@ -87,16 +87,16 @@ impl Anomaly {
     }
 }
 
-/// What was found, by class: how often, and the first in words.
+/// Findings by class: how often, and the first in words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Classes that were found.
     pub anomalies: BTreeMap<Anomaly, (u64, String)>,
-    /// Committed transactions, those among them whose answer was lost, and aborted ones.
+    /// Committed transactions.
     pub committed: u64,
-    /// See above.
+    /// Committed transactions whose answer was lost.
     pub recovered: u64,
-    /// See above.
+    /// Aborted transactions.
     pub aborted: u64,
 }
 
@@ -124,13 +124,13 @@ enum Edge {
 
 struct Checker<'a> {
     transactions: &'a [Transaction],
-    /// Who appended a value, to which register.
+    /// Transaction and register of each appended value.
     writers: BTreeMap<Value, (Index, Key)>,
     /// Committed, as far as that can be known.
     committed: Vec<bool>,
     /// Values that were seen, and later were not there.
     vanished: BTreeSet<Value>,
-    /// What committed transactions read, without vanished values.
+    /// Lists that committed transactions read, without vanished values.
     reads: Vec<(Index, Key, Vec<Value>)>,
     /// Order of versions by register.
     orders: BTreeMap<Key, Vec<Value>>,
@@ -161,8 +161,8 @@ impl<'a> Checker<'a> {
             }
         }
         let vanished = vanished(transactions, &writers);
-        // What another transaction has seen was committed, unless it was gone later, or seen wrongly (G1a is about
-        // those that were rolled back for certain).
+        // A value that another transaction has seen was committed. Exceptions: it was gone later, or the read was wrong
+        // (G1a covers the values that were certainly rolled back).
         let mut seen = vec![false; transactions.len()];
         for (reader, transaction) in transactions.iter().enumerate() {
             for value in reads(transaction).flat_map(|(_, list)| list) {
@@ -454,8 +454,8 @@ impl<'a> Checker<'a> {
 }
 
 fn reads(transaction: &Transaction) -> impl Iterator<Item = (Key, &[Value])> {
-    // What was read after an own append to the register says something about its earlier versions too, but its newest
-    // version is the transaction's own.
+    // A read after an own append to the register shows its earlier versions too, but its newest version is the
+    // transaction's own.
     transaction.operations.iter().filter_map(|operation| match operation {
         Operation::Read(key, list) => Some((*key, list.as_slice())),
         Operation::Append(..) => None,

@@ -1,4 +1,4 @@
-//! The same workload on a stock server and on Redoubt, with kills, and what each shows at each level.
+//! The same workload on a stock server and on Redoubt, with kills, and the anomalies of each at each level.
 //!
 //! Invariant: a class of anomaly that Redoubt shows at a level more than twice as often as the stock server
 //! ([`is_as_often`]) fails the comparison. A class that only the stock server shows does not: what shows is a matter of
@@ -50,7 +50,7 @@ pub struct Options {
 /// Of one server and level.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// What the history shows.
+    /// Findings in the histories.
     pub findings: Findings,
     /// Kills and cuts.
     pub faults: BTreeMap<&'static str, u64>,

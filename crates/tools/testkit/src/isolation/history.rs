@@ -1,8 +1,8 @@
-//! What happened, as the clients saw it.
+//! A history of transactions, as the clients saw it.
 
 /// A register.
 pub type Key = u32;
-/// What is appended; each value once in a history.
+/// An appended value; each occurs once in a history.
 pub type Value = u64;
 
 /// One step of a transaction that the server answered.

@@ -292,7 +292,7 @@ fn steps(
             // the next statement would begin another transaction.
             let rows: Vec<String> = conn.query(format!("SELECT list FROM {TABLE} WHERE id = {key}"))?;
             let list = rows.first().map_or(Ok(Vec::new()), |list| parse(list));
-            // Text that is no list cannot be the work of these clients; it would show as a value nobody appended.
+            // Text that is no list cannot be the work of these clients; it shows as a value without a writer.
             operations.push(Operation::Read(key, list.unwrap_or_else(|_| vec![0])));
         } else {
             let value: Value = shared.next_value.fetch_add(1, Ordering::Relaxed);

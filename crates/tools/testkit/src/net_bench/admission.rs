@@ -28,7 +28,7 @@ const WARM_AT_ONCE: usize = 16;
 struct Way {
     name: String,
     server: Server,
-    /// What the tables have been through is this one's.
+    /// The load on this server's tables; it tracks their history.
     load: Tpcc,
     /// Limits to measure with; none: without the library.
     limits: Vec<Option<u32>>,
@@ -50,7 +50,7 @@ fn server(
     Ok((server, load))
 }
 
-/// How this server is told to use its pool of threads.
+/// The option that makes this server use its pool of threads.
 fn pool_arguments(product: &Product) -> Vec<String> {
     let argument = if product.is_mysql() {
         "--plugin-load-add=thread_pool.so"
@@ -92,7 +92,7 @@ pub(super) fn measure(options: &Options, progress: &mut dyn FnMut(&str)) -> Resu
         }
     }
     for way in &ways {
-        // Nothing that was acknowledged is missing, and what TPC-C asks of the tables holds.
+        // All acknowledged transactions are present, and the conditions of TPC-C hold.
         way.load.check(&way.server.socket(), u32::MAX)?;
     }
     Ok(text)

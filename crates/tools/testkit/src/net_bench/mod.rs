@@ -1,9 +1,9 @@
-//! What the layers of the network library are worth on this machine, side by side: `redoubt-testkit net-bench`.
+//! Comparison of the network library's layers on this machine: `redoubt-testkit net-bench`.
 //!
-//! | part | what is compared |
+//! | part | compared |
 //! |---|---|
 //! | [`same_host`] | TCP, the bypass and the unix socket, each with the collapser off and on, on a server with the library; and a plain server |
-//! | [`elsewhere`] | TCP in user space, the kernel's beneath the same program of XDP, and a plain server; clients in another network namespace |
+//! | [`elsewhere`] | TCP in user space, the kernel's beneath the same XDP program, and a plain server; clients in another network namespace |
 //! | [`admission`] | TPC-C with hundreds and thousands of connections: without a limit, with limits, with the server's own pool |
 //!
 //! The first two run every way in turn, in an order that changes from round to round, and compare within a round: the
@@ -106,7 +106,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<String> 
 struct Way<'s> {
     name: &'static str,
     server: &'s Server,
-    /// What `redoubt net set` is told before.
+    /// Arguments of `redoubt net set` before the measurement.
     settings: Vec<[&'static str; 2]>,
     /// sysbench up to its options, as a client that goes this way.
     client: Command,
@@ -114,7 +114,7 @@ struct Way<'s> {
     address: Vec<String>,
 }
 
-/// What came out of one way in one round.
+/// Result of one way in one round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Sample {
     queries_per_s: f64,
@@ -238,7 +238,7 @@ impl Way<'_> {
             &format!("--threads={connections}"),
             &format!("--time={seconds}"),
             "--events=0",
-            // What one transaction meets of another's is part of the load.
+            // Errors caused by other transactions are part of the load.
             "--mysql-ignore-errors=1213,1020,1205",
         ]);
         command.args(&self.address).arg("run");
@@ -251,7 +251,7 @@ impl Way<'_> {
     }
 }
 
-/// Processor time of a server until now, in microseconds; of the kernel for it, too.
+/// CPU time of a server until now, in microseconds, with the kernel's time on its behalf.
 fn processor_us(server: &Server) -> Result<f64> {
     let id = server.process_id().ok_or_else(|| Error::State("the server has ended".to_owned()))?;
     Ok(processor_ms(&id.to_string())? as f64 * 1000.0)

@@ -9,7 +9,7 @@ use redoubt_workload::server::Server;
 
 use super::{Options, Way, compare, config, prepare, sysbench, with_library};
 
-/// A port that nobody has at the moment.
+/// A port that is free at the moment.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::io("find a free port"))?;
     Ok(listener.local_addr().map_err(Error::io("find a free port"))?.port())

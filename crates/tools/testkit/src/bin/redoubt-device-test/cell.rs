@@ -1,4 +1,4 @@
-//! What the records of the log device test consist of: cells that can be checked one by one.
+//! The content of records in the log device test: cells that can be checked one by one.
 //!
 //! Layout of a cell: five little-endian words of 64 bits (run, thread, counter, index, count), then bytes that follow
 //! from them. A record is `count` cells with the indexes 0, 1, 2 and so on. All records are whole cells long, so a
@@ -12,7 +12,7 @@ pub const CELL_LEN_BYTES: usize = 61;
 const WORDS: usize = 5;
 const WORDS_LEN_BYTES: usize = WORDS * 8;
 
-/// What a cell says about itself.
+/// The words of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cell {
     /// Where the stream ended when the run started that appended it.

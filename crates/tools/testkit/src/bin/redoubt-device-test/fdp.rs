@@ -1,16 +1,16 @@
-//! What a drive with Flexible Data Placement says about where writes went.
+//! The state of a drive with Flexible Data Placement: where its writes went.
 //!
-//! A drive with FDP keeps what is written with different *reclaim unit handles* in different reclaim units (erase
-//! blocks, more or less). A namespace has a list of *placement handles*, each of which is one reclaim unit handle of
-//! its endurance group; a write names a place in that list (a write stream less one), and one that names nothing goes
-//! to the first. Sources, all little-endian:
+//! A drive with FDP keeps data of different *reclaim unit handles* in different reclaim units (erase blocks, more or
+//! less). A namespace has a list of *placement handles*, each of which is one reclaim unit handle of its endurance
+//! group. A write names an entry of that list (a write stream less one). Without a name it goes to the first entry.
+//! Sources, all little-endian:
 //!
-//! | what | bytes | fields used |
+//! | source | bytes | fields used |
 //! |---|---|---|
 //! | Identify Namespace | 4096 | 26 LBA format; 102 endurance group (16 bits); 128 + 4 n: LBA format n, whose byte 2 is the exponent of the block length |
 //! | feature 0x1d | 32 bits | bit 0: on; bits 8 to 15: active configuration |
 //! | log page 0x20, configurations | 16, then per configuration 64 and more | 0 configurations less one; in one: 0 length, 4 reclaim groups, 8 handles, 16 reclaim unit length in bytes (64 bits) |
-//! | log page 0x21, handle usage | 8, then 8 per handle | 0 handles; in one: byte 0, lowest three bits: who chose it |
+//! | log page 0x21, handle usage | 8, then 8 per handle | 0 handles; in one: byte 0, lowest three bits: how it came into use |
 //! | log page 0x22, statistics | 64 | 0, 16, 32: host bytes written, media bytes written, media bytes erased (128 bits) |
 //! | handle status (I/O management receive) | 16, then 32 per placement handle | 14 number; in one: 0 placement identifier, 2 reclaim unit handle, 8 blocks that can still be written to the reclaim unit (64 bits) |
 
@@ -48,7 +48,7 @@ pub enum FdpError {
     Wrong {
         /// Which answer.
         what: &'static str,
-        /// What it says.
+        /// The invalid value.
         problem: String,
     },
 }
@@ -64,7 +64,7 @@ pub struct Statistics {
     pub media_bytes_erased: u64,
 }
 
-/// Who chose that a reclaim unit handle is used.
+/// How a reclaim unit handle came into use.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub enum HandleUsage {
@@ -90,7 +90,7 @@ pub struct Configuration {
 /// One placement handle of a namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct PlacementHandle {
-    /// What a write names, the write stream less one.
+    /// The identifier in a write, the write stream less one.
     pub placement_id: u16,
     /// The reclaim unit handle behind it.
     pub handle: u16,
@@ -107,7 +107,7 @@ pub struct NamespaceState {
     pub nsid: u32,
     /// Length of a logical block.
     pub block_len_bytes: u64,
-    /// What the kernel counts as written to the block device.
+    /// Bytes written to the block device, as counted by the kernel.
     pub kernel_bytes_written: u64,
     /// Its placement handles.
     pub placement_handles: Vec<PlacementHandle>,

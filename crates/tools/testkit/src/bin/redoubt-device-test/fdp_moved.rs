@@ -1,16 +1,16 @@
 //! Which reclaim unit handles received what was written between two states of a drive.
 //!
-//! A handle's state says only how much its current reclaim unit can still take, so nothing is known once a unit was
-//! filled and the next one begun. Three counts must agree for the answer to be believed: what the handles of a
-//! namespace received, what the kernel says was written to its block device, and what the drive says hosts wrote to the
-//! whole endurance group. A unit that was filled in between, a namespace that was not asked about, or two that share a
-//! handle break the agreement.
+//! A handle's state contains only the remaining space of its current reclaim unit. It is of no use once a unit was
+//! filled and the next one begun. So three counts must agree: the bytes that the handles of a namespace received, the
+//! bytes that the kernel wrote to its block device, and the bytes that the drive received for the whole endurance
+//! group. They differ if a unit was filled in between, if a namespace was left out, or if two namespaces share a
+//! handle.
 
 use std::fmt;
 
 use super::fdp::{GroupState, HandleUsage, NamespaceState};
 
-/// What one reclaim unit handle received.
+/// Bytes that one reclaim unit handle received.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Moved {
     /// The reclaim unit handle.
@@ -50,7 +50,7 @@ impl std::str::FromStr for AtLeast {
     }
 }
 
-/// What each handle received between two states.
+/// Computes the bytes that each handle received between two states.
 ///
 /// # Errors
 /// A text that says which counts do not agree.

@@ -1,4 +1,4 @@
-//! A log device under load until the machine is reset, and what is left of it.
+//! A log device under load until the machine is reset, and the check of its remaining records.
 //!
 //! The stream consists of cells (see [`super::cell`]) that say by themselves what they must be, so it can be checked
 //! after the reset without another record of what was written. Lines for the outside, on standard output:
@@ -43,7 +43,7 @@ pub enum LogDeviceTestError {
     Wrong {
         /// The directory.
         dir: String,
-        /// What it did.
+        /// The broken promise.
         what: String,
     },
 }
@@ -85,8 +85,8 @@ impl LogDeviceTest {
         }
     }
 
-    /// Appends records by several threads, each of which waits until its record is durable and says so. Ends
-    /// when `len_bytes` were appended; with `None` when the machine does.
+    /// Appends records by several threads. Each waits until its record is durable and prints a line. The call ends when
+    /// `len_bytes` were appended; with `None` when the machine does.
     ///
     /// # Errors
     /// The device's own.
@@ -125,7 +125,7 @@ impl LogDeviceTest {
         })
     }
 
-    /// Waits until everything before `end` is durable, and says so.
+    /// Waits until everything before `end` is durable, and prints it.
     fn acknowledge(&self, end: Seq) -> Result<(), LogDeviceTestError> {
         let durable = self.device.wait_durable(end).map_err(|error| self.failed(error))?;
         if durable < end {
@@ -182,7 +182,7 @@ impl LogDeviceTest {
         Ok(())
     }
 
-    /// What the device has done since it was opened.
+    /// Prints the device's counters since it was opened.
     pub fn print_stats(&self) {
         eprintln!("{}: {:?}", self.dir, self.device.stats());
     }

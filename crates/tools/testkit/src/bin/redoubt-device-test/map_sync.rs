@@ -36,7 +36,7 @@ pub enum MapSyncError {
     Unexpected {
         /// The directory.
         dir: String,
-        /// What happened.
+        /// The unexpected result.
         what: String,
     },
 }

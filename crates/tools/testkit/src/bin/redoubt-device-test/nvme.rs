@@ -83,7 +83,7 @@ const _: () = assert!(COMMAND_LEN_BYTES == 72);
 #[repr(C, align(4096))]
 struct AnswerPage([u8; MAX_ANSWER_LEN_BYTES]);
 
-/// What a command brought.
+/// The answer to a command.
 struct Answer {
     bytes: Vec<u8>,
     result: u32,
@@ -133,7 +133,7 @@ impl Namespace {
         &self.path
     }
 
-    /// What Identify says about this namespace: 4096 bytes.
+    /// The Identify data of this namespace: 4096 bytes.
     ///
     /// # Errors
     /// [`NvmeError`].

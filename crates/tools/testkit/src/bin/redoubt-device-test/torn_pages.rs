@@ -15,7 +15,7 @@ const PAGES_PER_FILE: u64 = 64;
 const PAGE_LEN_BYTES: usize = 16 << 10;
 const WORD_LEN_BYTES: usize = 8;
 
-/// What was found after the reset.
+/// Pages found after the reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
     /// Pages looked at.

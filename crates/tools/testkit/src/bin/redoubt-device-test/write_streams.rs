@@ -1,7 +1,7 @@
 //! Writes to a block device in write streams, and where the drive put them.
 //!
 //! Stream s of the kernel is the drive's placement identifier s - 1; stream 0 is no stream. The kernel refuses streams
-//! that a device does not have, which is how a device without any is told.
+//! that a device does not have, which shows whether a device has any.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -47,8 +47,8 @@ impl StreamWriter {
         .offset(offset_bytes)
         .write_stream(stream)
         .build();
-        // SAFETY: the kernel reads from `chunk` and `file`, which live as long as the ring; this function returns
-        // only after the completion was seen, so nobody changes the chunk meanwhile.
+        // SAFETY: the kernel reads from `chunk` and `file`, which live as long as the ring. This function returns only
+        // after it has seen the completion, so the chunk does not change meanwhile.
         unsafe { self.ring.submission().push(&entry) }
             .map_err(|_| io::Error::other("the submission queue is full"))?;
         let completion = loop {
@@ -69,7 +69,7 @@ impl StreamWriter {
 }
 
 /// Checks that each write stream of `device` has a reclaim unit handle of its own: writes another number of bytes in
-/// each, and lets the drive say what its handles received. **Overwrites the device.**
+/// each, and reads from the drive how many its handles received. **Overwrites the device.**
 ///
 /// # Errors
 /// A text, if that is not so or if the device has no streams.
@@ -139,7 +139,7 @@ fn expect_refused(writer: &mut StreamWriter, device: &Path, stream: u8) -> Resul
     }
 }
 
-/// How many write streams the kernel knows of a block device.
+/// The number of write streams that the kernel reports for a block device.
 fn max_write_streams(device: &Path) -> Result<u8, String> {
     let name = device.file_name().unwrap_or_default();
     let path = Path::new("/sys/class/block").join(name).join("queue/max_write_streams");

@@ -157,7 +157,7 @@ fn what_was_seen_early_by_a_transaction_that_the_kill_ended_was_never_committed(
         let history = History { transactions: vec![writer, early, next, last] };
         assert_eq!(classes(&history), [Anomaly::EarlyRead], "{end_of_the_reader:?}");
     }
-    // Nobody but itself has seen it: nothing is to be said.
+    // Only the transaction itself has seen it: there is no finding.
     let (alone, last) = (at(Status::Unknown, 0, "a1:1 r1:1"), at(Status::Committed, 30, "r1:"));
     assert_eq!(classes(&History { transactions: vec![alone, last] }), []);
 }
