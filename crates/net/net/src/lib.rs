@@ -1,24 +1,24 @@
-//! `libredoubt_net.so`: preloaded into an unmodified MariaDB or MySQL server, it makes fewer system calls for what
-//! clients send. It also loads beside `libredoubt.so`, before or after it.
+//! `libredoubt_net.so`: preloaded into an unmodified MariaDB or MySQL server, it reduces the system calls for client
+//! traffic. It can be loaded before or after `libredoubt.so`.
 //!
 //! * [`hooks`]: the C functions that the server calls instead of the C library's. Raw pointers end there.
-//! * [`reading`], [`waiting`]: what reads and waits become; the collapser. See `docs/net/README.md`.
-//! * [`admission`]: at most so many connections inside a transaction.
-//! * [`sets`]: connections in sets of epoll.
-//! * [`tls`]: what a server with OpenSSL reads and writes inside of TLS.
-//! * [`connection`], [`table`]: one accepted connection, and which descriptor is which.
-//! * [`bypass`]: connections of clients on the same host that have this library too.
-//! * [`user_tcp`]: TCP in user space, for clients elsewhere.
-//! * [`control`]: the memory that `redoubt net` looks at.
-//! * [`process`]: whether this process is looked after at all.
+//! * [`reading`], [`waiting`]: the implementation of reads and waits; the collapser. See `docs/net/README.md`.
+//! * [`admission`]: a limit on the number of connections inside a transaction.
+//! * [`sets`]: connections in epoll sets.
+//! * [`tls`]: plaintext that a server with OpenSSL reads and writes.
+//! * [`connection`], [`table`]: an accepted connection, and the lookup by descriptor.
+//! * [`bypass`]: connections of clients on the same host that also load this library.
+//! * [`user_tcp`]: TCP in user space, for remote clients.
+//! * [`control`]: the shared memory that `redoubt net` reads.
+//! * [`process`]: whether the library is active in this process.
 //! * [`next`]: the functions behind the hooks.
 //!
-//! It fails open: whatever it does not know (a descriptor that is duplicated or put into an epoll set, an option of a
-//! socket that changes what reads mean) leaves that connection to the kernel from then on, after the bytes that were
-//! read ahead.
+//! It fails open: a connection in an unsupported state is left to the kernel from then on, after the bytes that were
+//! read ahead. Examples are a duplicated descriptor, one in an epoll set, and a socket option that changes the
+//! semantics of reads.
 //!
-//! Only connections that the server has accepted are looked after; [`bypass`] also has a client's side. Connections of
-//! [`user_tcp`] are none of the collapser's and of [`admission`]'s.
+//! Only connections that the server has accepted are intercepted; [`bypass`] also has a client's side. Connections of
+//! [`user_tcp`] take no part in the collapser or in [`admission`].
 
 pub mod admission;
 pub mod bypass;

@@ -1,41 +1,41 @@
-//! Time in which the server runs. Where it was stopped as a whole (SIGSTOP), no client has left anything alone and
-//! nobody has waited for others, so that time does not count for leases and for the longest wait: else all who wait
-//! would be let in at once when it goes on.
+//! Time in which the server runs. While the whole server is stopped (SIGSTOP), no client leaves a transaction idle and
+//! no connection waits for others. So that time does not count for leases and for the timeout of waits. Otherwise all
+//! waiters would be admitted at once when the server continues.
 //!
-//! The keeper's thread has it go on with each of its looks, ten times a second, which is how exact it is. A look that
-//! comes much later than it should counts for [`LONGEST_GAP`].
+//! The keeper's thread advances the clock ten times a second, which is its resolution. A tick that comes much later
+//! than it should counts for [`LONGEST_GAP`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Above what the keeper sleeps.
+/// Longer than the keeper sleeps.
 const LONGEST_GAP: Duration = Duration::from_secs(1);
 
 /// Time in which the server runs.
 #[derive(Default)]
 pub struct Clock {
-    /// 0: nobody has it go on.
+    /// 0: the clock is not advanced by any thread.
     now_us: AtomicU64,
 }
 
 impl Clock {
-    /// One that stands still.
+    /// A clock that stands still.
     pub const fn new() -> Self {
         Self { now_us: AtomicU64::new(0) }
     }
 
-    /// Somebody will have it go on.
+    /// Starts the clock: a thread will advance it.
     pub fn start(&self) {
         self.now_us.store(1, Ordering::Relaxed);
     }
 
-    /// After this time since the last look.
+    /// Advances the clock by the time since the last tick.
     pub fn advance(&self, elapsed: Duration) {
         let more_us = elapsed.min(LONGEST_GAP).as_micros();
         self.now_us.fetch_add(u64::try_from(more_us).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Milliseconds; never 0. The system's where nobody has this one go on (there was no thread to be had).
+    /// Milliseconds; never 0. The system's clock where no thread advances this one (the keeper could not be started).
     pub fn now_ms(&self) -> u64 {
         match self.now_us.load(Ordering::Relaxed) {
             0 => system_ms(),
@@ -44,7 +44,7 @@ impl Clock {
     }
 }
 
-/// Milliseconds of a clock that only goes on.
+/// Milliseconds of the monotonic clock.
 fn system_ms() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a timespec.
@@ -52,8 +52,8 @@ fn system_ms() -> u64 {
     now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000 + 1
 }
 
-/// How long somebody may still wait: as long as the server's own wait lasts, which ends as the system's time has it,
-/// and the longest time that is waited for others.
+/// Remaining time of a wait: the minimum of the server's own wait, measured in the system's time, and the timeout of
+/// the wait for others.
 pub struct Patience<'a> {
     clock: &'a Clock,
     start: Instant,
@@ -63,22 +63,22 @@ pub struct Patience<'a> {
 }
 
 impl<'a> Patience<'a> {
-    /// From now on. `server`: what is left of the server's own wait, `None`: it has no end.
+    /// Starts now. `server`: the rest of the server's own wait; `None`: it has no end.
     pub fn new(clock: &'a Clock, server: Option<Duration>, longest: Duration) -> Self {
         Self { clock, start: Instant::now(), since_ms: clock.now_ms(), server, longest }
     }
 
-    /// When it began.
+    /// Start of the wait, in milliseconds.
     pub fn since_ms(&self) -> u64 {
         self.since_ms
     }
 
-    /// Since it began, as the system's time has it.
+    /// Time since the start, in the system's time.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// The longest time for others is over.
+    /// The timeout of the wait for others has passed.
     pub fn is_exhausted(&self) -> bool {
         self.for_others().is_zero()
     }
@@ -88,12 +88,12 @@ impl<'a> Patience<'a> {
         self.longest.saturating_sub(Duration::from_millis(waited_ms))
     }
 
-    /// What is left. Zero: it is over. When that much has passed, it may be that there is more.
+    /// Remaining time. Zero: the wait is over. After a non-zero time there may be more, if the clock stood still.
     pub fn left(&self) -> Duration {
         let server = self.server.map(|server| server.saturating_sub(self.elapsed()));
         let for_others = match self.for_others() {
             Duration::ZERO => Duration::ZERO,
-            // No sense in looking more often than the clock goes on.
+            // Shorter sleeps than the clock's tick are useless.
             left => left.max(super::keeper::TICK),
         };
         server.map_or(for_others, |server| server.min(for_others))

@@ -2,10 +2,10 @@
 //! compression, which is 0 where a frame is not compressed) and content, each by itself compressed with zlib or, by
 //! MySQL, with zstd.
 //!
-//! All that the server sends and reads in this way is decompressed a second time, piece by piece as it passes. Memory
-//! for that is asked for only while a compressed frame has begun and not ended.
+//! All bytes that the server sends and reads in this way are decompressed a second time, piece by piece as they pass.
+//! Memory for that is allocated only from the beginning of a compressed frame to its end.
 //!
-//! Invariant: a frame that does not fit (its number, what it holds) makes the connection one that is not understood.
+//! Invariant: a frame that does not fit (its number, its content) marks the connection as lost.
 
 use super::protocol::{Boundary, Tracker};
 use flate2::{Decompress, FlushDecompress, Status};
@@ -16,13 +16,13 @@ pub const HEADER_LEN_BYTES: usize = 7;
 const ZSTD_BEGIN: u8 = 0x28;
 /// No frame holds more than 16 MiB.
 const ZSTD_WINDOW_LOG: u32 = 24;
-/// What is decompressed at once.
+/// Decompressed bytes per step.
 const PIECE_LEN_BYTES: usize = 4096;
 
-/// Content that is compressed.
+/// Decoder of a frame's content.
 enum Content {
     Plain,
-    /// Nothing of it has come.
+    /// No byte of the content was received.
     Unknown,
     Zlib(Box<Decompress>),
     Zstd(Box<Decoder<'static>>),
@@ -36,7 +36,7 @@ struct Frames {
     header: [u8; HEADER_LEN_BYTES],
     header_len_bytes: usize,
     left_bytes: usize,
-    /// Without compression: what is still to come of it.
+    /// Uncompressed length of the rest of the frame.
     plain_left_bytes: usize,
     content: Content,
 }
@@ -66,7 +66,7 @@ fn decoder(first: u8) -> Result<Content, Unfit> {
     Ok(Content::Zstd(Box::new(decoder)))
 }
 
-/// Decompresses some of this; what was read and written.
+/// Decompresses a part of `from` and returns the numbers of bytes read and written.
 fn step(content: &mut Content, from: &[u8], to: &mut [u8]) -> Result<(usize, usize), Unfit> {
     match content {
         Content::Plain | Content::Unknown => Err(Unfit),
@@ -92,7 +92,7 @@ impl Frames {
         self.header_len_bytes == 0 && self.left_bytes == 0
     }
 
-    /// Takes the header off. `Some`: it is complete, with this number.
+    /// Takes the header off the bytes. `Some`: it is complete, with this number.
     fn begin(&mut self, bytes: &mut &[u8]) -> Option<u8> {
         while let Some(place) = self.header.get_mut(self.header_len_bytes) {
             let (byte, rest) = bytes.split_first()?;
@@ -108,7 +108,7 @@ impl Frames {
         Some(number)
     }
 
-    /// Takes content of the frame off, and hands out what it was before it was compressed.
+    /// Takes content of the frame off the bytes, and passes it on decompressed.
     fn next(&mut self, bytes: &mut &[u8], mut take: impl FnMut(&[u8])) -> Result<(), Unfit> {
         let len = bytes.len().min(self.left_bytes);
         let Some((mut piece, rest)) = bytes.split_at_checked(len) else { return Err(Unfit) };
@@ -146,9 +146,9 @@ impl Frames {
 pub struct Compression {
     input: Frames,
     output: Frames,
-    /// Of the last frame of either direction.
+    /// Number of the last frame of either direction.
     number: u8,
-    /// The frame whose header is being read is a command's first.
+    /// The frame whose header is being read is the first of a command.
     expects_command: bool,
 }
 
@@ -194,7 +194,7 @@ impl Compression {
     }
 }
 
-/// The beginning of what a frame holds, of which this has come.
+/// The beginning of a frame's content, decompressed, as far as it was received.
 pub fn look<'a>(frame: &'a [u8], space: &'a mut [u8]) -> Option<&'a [u8]> {
     let (header, content) = frame.split_at_checked(HEADER_LEN_BYTES)?;
     if header.iter().skip(4).all(|byte| *byte == 0) {

@@ -1,17 +1,17 @@
-//! How many may be inside at once, and who waits for that in which order.
+//! The limit on connections inside at once, and the queue of waiters.
 //!
-//! Below the limit, entering and leaving are operations on one number. Only who finds it full, or others waiting, takes
-//! the queue's lock. Whoever leaves lets the first in; nobody overtakes those who wait.
+//! Below the limit, entering and leaving are operations on one number. The queue's lock is taken only where the limit
+//! is reached or others wait. A leaving connection lets the first waiter in; the queue is never overtaken.
 //!
 //! Invariants:
-//! * A [`Place`] is inside exactly as long as it is counted: both change by one compare-and-exchange of its state, and
-//!   whoever wins that changes the count. So a place may be taken off by somebody else (a lease that has ended) while
-//!   its owner leaves.
+//! * A [`Place`] is inside only while it is counted: entering raises the count before it sets the state, and leaving is
+//!   one compare-and-exchange of the state, whose winner lowers the count. So the keeper may take a place off (an expired
+//!   lease) while its owner leaves.
 //! * A place's state becomes and ceases to be waiting under the queue's lock only, together with its entry.
-//! * Who leaves looks for waiters after he has left, and who begins to wait looks for room after he is counted as
-//!   waiting, all in one order (SeqCst): one of both sees the other.
+//! * A leaving thread looks for waiters after it has left, and a thread that begins to wait looks for room after it is
+//!   counted as waiting, all in one order (SeqCst). So one of both sees the other.
 //!
-//! Lock order: the queue's, then a place's own, which its waiter sleeps with.
+//! Lock order: the queue's, then the place's own, on which its waiter sleeps.
 
 use redoubt_locks::IgnorePoison;
 use std::collections::VecDeque;
@@ -23,29 +23,29 @@ const OUTSIDE: u32 = 0;
 const WAITING: u32 = 1;
 const INSIDE: u32 = 2;
 
-/// How a wait has ended.
+/// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is inside.
     Entered,
-    /// It is outside; the time is over.
+    /// It is outside; the timeout has passed.
     TimedOut,
-    /// It is outside; somebody has called it off.
+    /// It is outside; another thread has called the wait off.
     CalledOff,
 }
 
-/// What one connection is to the gate.
+/// State of one connection at the gate.
 #[derive(Debug, Default)]
 pub struct Place {
     state: AtomicU32,
-    /// Since when the server waits for its client, with a transaction open or in the middle of a command or a result;
-    /// 0: it is not the client's turn.
+    /// Start of the server's wait for its client, with a transaction open or in the middle of a command or a result, in
+    /// milliseconds; 0: the server does not wait for its client.
     idle_since_ms: AtomicU64,
-    /// When it began to wait.
+    /// Start of the wait for admission, in milliseconds.
     waiting_since_ms: AtomicU64,
     /// Its connection ends.
     has_ended: AtomicBool,
-    /// For whoever looks at who waits: a descriptor, and a thread of the system.
+    /// Descriptor and thread id of the waiter, for display.
     label: AtomicU64,
     sleep: Mutex<()>,
     turn: Condvar,
@@ -62,17 +62,17 @@ impl Place {
         self.state.load(SeqCst) == WAITING
     }
 
-    /// The client's turn has begun, or with 0 it has ended.
+    /// The client's idle time has begun, or with 0 it has ended.
     pub fn set_idle_since(&self, now_ms: u64) {
         self.idle_since_ms.store(now_ms, SeqCst);
     }
 
-    /// See [`Place::set_idle_since`].
+    /// Start of the client's idle time, as of [`Place::set_idle_since`].
     pub fn idle_since_ms(&self) -> u64 {
         self.idle_since_ms.load(SeqCst)
     }
 
-    /// Says who it is.
+    /// Sets the label of a waiter.
     pub fn set_label(&self, label: u64) {
         self.label.store(label, SeqCst);
     }
@@ -86,7 +86,7 @@ impl Place {
         self.turn.notify_one();
     }
 
-    /// Until it waits no longer, or no time is left.
+    /// Sleeps until the place waits no longer, or no time is left.
     fn sleep(&self, left: impl Fn() -> Duration) {
         let mut guard = self.sleep.lock().ignore_poison();
         while self.is_waiting() {
@@ -99,16 +99,16 @@ impl Place {
     }
 }
 
-/// One who waits, for those who look.
+/// A waiter, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiter {
-    /// What its place was labelled with.
+    /// Label of its place.
     pub label: u64,
-    /// When it began.
+    /// Start of the wait, in milliseconds.
     pub since_ms: u64,
 }
 
-/// See the module.
+/// Counter of the connections inside, and queue of the waiters.
 #[derive(Debug, Default)]
 pub struct Gate {
     inside: AtomicUsize,
@@ -117,7 +117,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// With nobody inside.
+    /// An empty gate.
     pub const fn new() -> Self {
         Self { inside: AtomicUsize::new(0), waiting: AtomicUsize::new(0), queue: Mutex::new(VecDeque::new()) }
     }
@@ -141,7 +141,7 @@ impl Gate {
         self.inside.fetch_update(SeqCst, SeqCst, one_more).is_ok()
     }
 
-    /// Enters if there is room and nobody waits. The place is outside.
+    /// Enters if there is room and no connection waits. The place is outside.
     pub fn enter(&self, place: &Place, limit: usize) -> bool {
         if self.waiting() != 0 || !self.take(limit) {
             return false;
@@ -151,15 +151,15 @@ impl Gate {
         true
     }
 
-    /// Enters whatever the limit. The place is outside.
+    /// Enters regardless of the limit. The place is outside.
     pub fn force(&self, place: &Place) {
         self.inside.fetch_add(1, SeqCst);
         place.set_idle_since(0);
         place.state.store(INSIDE, SeqCst);
     }
 
-    /// Waits for its turn. The place is outside. `left` says for how long it may still wait, and is asked again when
-    /// that is over.
+    /// Waits in the queue. The place is outside. `left` returns the remaining time, and is called again when that is
+    /// over.
     pub fn wait(
         &self,
         place: &'static Place,
@@ -176,7 +176,7 @@ impl Gate {
             queue.push_back(place);
         }
         self.admit(limit);
-        // Who ends it looks after that for one that waits.
+        // [`Gate::end`] sets this flag before it looks for a waiting place.
         if place.has_ended.load(SeqCst) {
             self.call_off(place);
         }
@@ -187,7 +187,7 @@ impl Gate {
         if place.is_inside() { Outcome::Entered } else { Outcome::CalledOff }
     }
 
-    /// Lets those in for whom there is room.
+    /// Admits waiters while there is room.
     pub fn admit(&self, limit: usize) {
         while self.waiting() != 0 {
             let first = {
@@ -217,7 +217,7 @@ impl Gate {
         true
     }
 
-    /// Ends a wait that others do not want any more. `false`: it does not wait.
+    /// Calls a wait off. `false`: the place does not wait.
     pub fn call_off(&self, place: &Place) -> bool {
         let was_waiting = place.is_waiting() && self.take_out(place);
         if was_waiting {
@@ -226,13 +226,13 @@ impl Gate {
         was_waiting
     }
 
-    /// Its connection ends: it waits no longer, and not again before [`Gate::renew`].
+    /// Its connection ends: the place waits no longer, and not again before [`Gate::renew`].
     pub fn end(&self, place: &Place) {
         place.has_ended.store(true, SeqCst);
         self.call_off(place);
     }
 
-    /// Another connection has the place.
+    /// Another connection uses the place.
     pub fn renew(&self, place: &Place) {
         place.has_ended.store(false, SeqCst);
     }
@@ -245,7 +245,7 @@ impl Gate {
         }
     }
 
-    /// Makes a place that is inside one that is not. `false`: it was outside.
+    /// Moves a place from inside to outside. `false`: it was outside.
     pub fn leave(&self, place: &Place, limit: usize) -> bool {
         if !place.change(INSIDE, OUTSIDE) {
             return false;
@@ -255,7 +255,7 @@ impl Gate {
         true
     }
 
-    /// The first of those who wait, and how long the longest has at this moment.
+    /// The first `count` waiters of the queue, with the start of their waits.
     pub fn waiters(&self, count: usize) -> Vec<Waiter> {
         let waiter = |place: &&Place| Waiter {
             label: place.label.load(SeqCst),

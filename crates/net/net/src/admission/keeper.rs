@@ -1,7 +1,7 @@
-//! A thread that looks, while there is a limit, ten times a second at what nobody else notices: clients that have left a
-//! transaction alone for too long, another limit, no limit any more. It also writes down who waits.
+//! A thread that checks, while there is a limit, ten times a second for events without another observer: clients that
+//! have left a transaction idle for too long, and a changed or removed limit. It also publishes the waiters.
 //!
-//! It takes the gate's lock for moments only, and no other.
+//! It takes the gate's lock briefly, and no other.
 
 use super::{CLOCK, GATE, limit_count};
 use crate::bypass::{self, End};
@@ -11,23 +11,23 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Interval between two checks.
 pub const TICK: Duration = Duration::from_millis(100);
-/// While there is no limit.
+/// Interval while there is no limit.
 const IDLE_TICK: Duration = Duration::from_secs(1);
 
 static LONGEST_WAIT_MS: AtomicU64 = AtomicU64::new(0);
 
-/// A wait has ended after this time.
+/// Records the duration of a finished wait.
 pub fn note_wait(took: Duration) {
     LONGEST_WAIT_MS.fetch_max(u64::try_from(took.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
-/// Starts the thread, once. Without it (no thread to be had) leases do not end.
+/// Starts the thread, once. If it cannot be started, leases do not end.
 pub fn start() {
     static START: Once = Once::new();
     START.call_once(|| {
-        // SAFETY: sets of signals that live long enough. The server's signals are for threads of its own.
+        // SAFETY: signal sets that live long enough. The server's signals are for threads of its own.
         unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigfillset(&raw mut all);
@@ -59,7 +59,7 @@ fn run() {
     }
 }
 
-/// Takes those off that are counted for nothing.
+/// Takes off the places of idle or outdated connections.
 fn sweep(limit: Limit) {
     if GATE.inside() == 0 {
         return;
@@ -74,7 +74,7 @@ fn sweep(limit: Limit) {
             limit.count().is_none() || seat.turned_on.load(Ordering::Acquire) != limit.turned_on();
         let idle_since_ms = seat.place.idle_since_ms();
         let is_left = idle_since_ms != 0 && now_ms.saturating_sub(idle_since_ms) >= lease_ms;
-        // Without anybody who waits it may keep what it has.
+        // While no connection waits, an idle one may keep its place.
         if was_turned_off {
             GATE.leave(&seat.place, limit_count(limit));
         } else if is_left && GATE.waiting() > 0 && GATE.leave(&seat.place, limit_count(limit)) {
@@ -83,7 +83,7 @@ fn sweep(limit: Limit) {
     }
 }
 
-/// Writes down how things are; how many waiters that were.
+/// Publishes the statistics and returns the number of waiters written.
 fn publish(written_before: usize) -> usize {
     let now_ms = CLOCK.now_ms();
     let waiters: Vec<Waiter> = GATE
@@ -106,7 +106,7 @@ fn publish(written_before: usize) -> usize {
     waiters.len()
 }
 
-/// Address and port of a client, if it is one of IPv4, also written as one of IPv6.
+/// Address and port of an IPv4 client, also if it is mapped to IPv6.
 fn peer(fd: libc::c_int) -> Option<([u8; 4], u16)> {
     // SAFETY: all zero bytes are a valid address.
     let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
@@ -122,7 +122,7 @@ fn peer(fd: libc::c_int) -> Option<([u8; 4], u16)> {
     }
     match libc::c_int::from(address.sin6_family) {
         libc::AF_INET => {
-            // SAFETY: the kernel says that it is one of these, which is the smaller.
+            // SAFETY: the kernel returned an address of this family, which is the smaller type.
             let address = unsafe { &*(&raw const address).cast::<libc::sockaddr_in>() };
             Some((address.sin_addr.s_addr.to_ne_bytes(), u16::from_be(address.sin_port)))
         }

@@ -1,22 +1,23 @@
-//! Admission: at most so many connections are inside a transaction. Others wait, with a command of their client pending,
-//! where the server waits for the next command anyway, so none of them holds a lock.
+//! Admission: a limit on the number of connections inside a transaction. The others wait with a command of their client
+//! pending, where the server waits for the next command anyway, so that none of them holds a lock.
 //!
-//! * [`protocol`], with [`packets`] and [`text`]: what the bytes say. They know of nothing else.
-//! * [`stream`], with [`compression`]: the same where the protocol is compressed.
-//! * [`gate`]: who is inside, who waits, in which order. [`clock`]: for how long.
-//! * [`keeper`]: a thread for what nobody else notices: leases that end, another limit, what is shown.
-//! * Here: a connection's seat, which has both, and what reads, writes and waits become.
+//! * [`protocol`], with [`packets`] and [`text`]: the parser of the protocol. They depend on nothing else.
+//! * [`stream`], with [`compression`]: the same for a compressed protocol.
+//! * [`gate`]: the connections inside, the waiters and their order. [`clock`]: the duration of waits.
+//! * [`keeper`]: a thread for events without another observer: expired leases, a changed limit, published statistics.
+//! * This module: a connection's seat, which has both, and the rules for reads, writes and waits.
 //!
-//! A server that asks for a command's header is told that there is nothing (EAGAIN), once, and then waits with poll; from
-//! that wait it gets back with bytes only when the connection is inside, or need not be. So a wait here lasts no longer
-//! than the server's own would. What a connection that is inside does is not looked at, but for the end of each answer.
+//! A server that asks for a command's header gets EAGAIN once, and then waits with poll. That wait returns with bytes
+//! only when the connection is inside or need not be. So a wait here lasts no longer than the server's own would. For a
+//! connection that is inside, only the end of each answer is examined.
 //!
-//! * [`tls`]: connections whose bytes are seen inside of TLS.
+//! * [`tls`]: connections whose plaintext is read inside TLS.
 //!
-//! It fails open: a connection that is not understood (pool-of-threads), or on which two threads work at the same time,
-//! never waits.
+//! It fails open: a connection whose protocol cannot be followed (pool-of-threads), or that two threads use at the same
+//! time, never waits.
 //!
-//! Lock order: a seat's state, which is only ever tried for, then the gate's. Nobody waits with a seat's state locked.
+//! Lock order: a seat's state, which is only ever locked by `try_lock`, then the gate's. No thread waits at the gate
+//! with a seat's state locked.
 //!
 //! While the limit is off nothing here is called: [`is_on`] is a load.
 
@@ -49,12 +50,12 @@ static GATE: Gate = Gate::new();
 static CLOCK: Clock = Clock::new();
 static ADMINISTRATORS: OnceLock<Vec<String>> = OnceLock::new();
 
-/// What is known of a connection under its lock.
+/// Protocol state of a connection, under the seat's lock.
 struct State {
     stream: Stream,
-    /// The command that comes next may be read.
+    /// The next command may be read.
     permitted: bool,
-    /// The server was told that there is no command, and has not waited since.
+    /// The server got EAGAIN instead of a command, and has not waited since.
     told_empty: bool,
     counted_lost: bool,
     counted_holder: bool,
@@ -74,19 +75,19 @@ impl State {
     }
 }
 
-/// A connection's part in this.
+/// A connection's admission state.
 pub struct Seat {
     state: Mutex<State>,
     place: Place,
-    /// What [`Limit::turned_on`] was when its state was begun.
+    /// [`Limit::turned_on`] at the time when the state was reset.
     turned_on: AtomicU32,
-    /// Two threads at the same time: something was missed.
+    /// Two threads used the connection at the same time: some bytes were missed.
     missed: AtomicBool,
-    /// What goes through its socket says nothing.
+    /// The socket's bytes are encrypted.
     has_tls: AtomicBool,
-    /// The next read of the socket is told that there is nothing.
+    /// The next read of the socket returns EAGAIN.
     told_once: AtomicBool,
-    /// What the server has last read from in vain. Only its thread takes it out.
+    /// The OpenSSL connection whose last read would have blocked. Only the server's thread takes it out.
     waits_with: AtomicPtr<Ssl>,
 }
 
@@ -105,7 +106,7 @@ impl Default for Seat {
     }
 }
 
-/// Names of users that never wait. Once, before the first connection.
+/// Sets the names of users that never wait. Called once, before the first connection.
 pub fn set_administrators(names: Vec<String>) {
     ADMINISTRATORS.get_or_init(|| names);
 }
@@ -169,14 +170,14 @@ pub fn closed(connection: &'static Connection) {
     }
 }
 
-/// Somebody ends the connection: whoever waits for its turn is to notice.
+/// Another thread ends the connection: its wait for admission is called off.
 pub fn shut_down(connection: &'static Connection) {
     if let Some(seat) = connection.seat_if_any() {
         GATE.end(&seat.place);
     }
 }
 
-/// Counts what is seen for the first time, and lets go of what a connection that is not understood has.
+/// Counts the first occurrence of each condition, and releases the place of a connection that cannot be followed.
 fn note(connection: &Connection, seat: &Seat, state: &mut State, limit: Limit) {
     if state.stream.tracker().lost() && !std::mem::replace(&mut state.counted_lost, true) {
         control::count(connection.shard(), Counter::NotUnderstood, 1);
@@ -217,7 +218,7 @@ fn follow_received(connection: &'static Connection, bytes: &[u8]) {
     note(connection, seat, &mut state, limit);
 }
 
-/// The server has sent or read in a way that is not followed.
+/// The server has sent or read in a way that the tracker does not follow.
 pub fn lose(connection: &'static Connection) {
     if is_on()
         && let Some((seat, mut state, limit)) = seat(connection)
@@ -227,7 +228,8 @@ pub fn lose(connection: &'static Connection) {
     }
 }
 
-/// Gives back what is not needed any more where the server waits for a command. `true`: the next one has to enter.
+/// Releases the place of a finished transaction where the server waits for a command. `true`: the next command has to
+/// enter.
 fn has_to_enter(
     connection: &Connection,
     seat: &Seat,
@@ -261,8 +263,8 @@ fn has_to_enter(
     !is_administrator
 }
 
-/// The server begins to wait for a client in the middle of a command or of a result: from now on the client leaves what
-/// it has alone, as it does between the commands of a transaction. `false`: it has nothing, or is known to.
+/// The server begins to wait for a client in the middle of a command or of a result: the client leaves its place idle
+/// from now on, as between the commands of a transaction. `false`: it has no place, or is already marked as idle.
 pub fn client_is_waited_for(connection: &Connection) -> bool {
     let Some(seat) = connection.seat_if_any() else { return false };
     let begins = seat.place.is_inside() && seat.place.idle_since_ms() == 0;
@@ -272,14 +274,14 @@ pub fn client_is_waited_for(connection: &Connection) -> bool {
     begins
 }
 
-/// That wait is over.
+/// The wait for the client is over.
 pub fn client_has_come(connection: &Connection) {
     if let Some(seat) = connection.seat_if_any() {
         seat.place.set_idle_since(0);
     }
 }
 
-/// The server asks its socket for bytes, without waiting. `false`: it is to be told that there are none.
+/// The server asks its socket for bytes, without waiting. `false`: the read returns EAGAIN.
 pub fn may_read_socket(connection: &'static Connection, len_bytes: usize) -> bool {
     match tls::seat_of(connection) {
         Some(seat) => !seat.told_once.swap(false, Ordering::AcqRel),
@@ -293,7 +295,7 @@ fn may_read(connection: &'static Connection, len_bytes: usize) -> bool {
     if !has_to_enter(connection, seat, &mut state, boundary, limit) {
         return true;
     }
-    // Whoever asks again instead of waiting gets what there is.
+    // A server that asks again instead of waiting gets the available bytes.
     std::mem::replace(&mut state.told_empty, true)
 }
 
@@ -312,7 +314,7 @@ pub fn hold(connection: &'static Connection, fd: c_int, rest: Option<Duration>) 
         space = [0u8; LOOK_LEN_BYTES];
         match tls::look(seat, &mut space) {
             Some(Look::Bytes(len)) => space.get(..len),
-            // With what has come the server can do nothing.
+            // The received bytes hold nothing that the server can process.
             Some(Look::Nothing) | None => return true,
         }
     } else {
@@ -367,7 +369,7 @@ fn wait(
     true
 }
 
-/// What the client has sent is a command that need not wait.
+/// The client's pending bytes begin with a command that need not wait.
 fn is_free(connection: &'static Connection, fd: c_int, stream: &Stream) -> bool {
     if let Some(mut locked) = connection.lock(fd) {
         let unread = locked.reader().unread();

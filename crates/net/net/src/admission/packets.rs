@@ -1,13 +1,12 @@
-//! Where packets of the client's protocol begin and end in a stream of bytes: three bytes of length, one with a number,
-//! the content.
+//! Packet boundaries of the client's protocol in a byte stream: three bytes of length, one with a number, the content.
 //!
-//! Invariant: whatever the bytes, the pieces that are handed out are those that were fed, in their order.
+//! Invariant: for any bytes, the returned pieces are the bytes that were fed, in their order.
 
 const HEADER_LEN_BYTES: u8 = 4;
-/// Content of a packet that the next one continues with.
+/// Content length of a packet that the next one continues.
 const FULL_LEN_BYTES: u32 = 0xff_ffff;
 
-/// What comes next in a stream.
+/// Next element of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// A header is complete.
@@ -16,7 +15,7 @@ pub enum Piece<'a> {
         number: u8,
         /// Length of its content.
         len_bytes: u32,
-        /// It continues with its predecessor's content.
+        /// It continues its predecessor's content.
         continues: bool,
     },
     /// Content of the packet.
@@ -33,12 +32,12 @@ pub struct Packets {
 }
 
 impl Packets {
-    /// Nothing of the next packet has come.
+    /// No byte of the next packet was consumed.
     pub fn is_at_start(&self) -> bool {
         self.header_len_bytes == 0 && self.left_bytes == 0
     }
 
-    /// The packet that ended last continues with the next.
+    /// The next packet continues the last one.
     pub fn goes_on(&self) -> bool {
         self.continues
     }

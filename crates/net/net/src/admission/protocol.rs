@@ -1,38 +1,37 @@
-//! What the bytes of one connection say: whether the server waits for a command, whether a transaction is open then, and
-//! whether locks may be held outside of one.
+//! Protocol state of one connection: whether the server waits for a command, whether a transaction is open then, and
+//! whether locks may be held outside of a transaction.
 //!
 //! When the server asks for the header of a next command, the last packet it has sent is the end of its answer. So
-//! results need not be understood: of each packet sent the beginning is kept, and only the last one's is looked at.
+//! results need not be parsed: the beginning of each sent packet is kept, and only that of the last one is examined.
 //!
-//! It is sure of where it is by the packets' numbers, which go up by one over both directions and begin at 0 with each
-//! command. Whatever does not fit makes it [`Tracker::lost`], for good: then nothing is known of the connection, and it
-//! is never to wait.
+//! The packet numbers confirm the position in the protocol: they go up by one over both directions and begin at 0 with
+//! each command. A mismatch makes the tracker [`Tracker::lost`] for good: the connection's state is unknown, and it
+//! never waits.
 //!
-//! Invariants: it asks for no memory; no bytes make it panic; a connection of which it does not know that it holds no
-//! lock is never one that may wait.
+//! Invariants: it allocates no memory; no bytes make it panic; a connection waits only if it certainly holds no lock.
 
 use super::packets::{Packets, Piece};
 use super::text::{self, Text};
 
 /// Length of the header that the server asks for.
 const HEADER_LEN_BYTES: usize = 4;
-/// What is kept of a packet sent: an OK with the longest numbers before its status.
+/// Kept length of a sent packet: an OK with the longest numbers before its status.
 const ANSWER_LEN_BYTES: usize = 24;
-/// Longest name of a user, in bytes.
+/// Maximum length of a user name, in bytes.
 const USER_LEN_BYTES: usize = 80;
-/// Where the name is in what a client begins with.
+/// Offset of the user name in a client's first packet.
 const USER_AT: usize = 32;
-/// What is looked at of a text.
+/// Parsed length of a statement's text.
 const TEXT_LEN_BYTES: u32 = 64 << 10;
 
 const IN_TRANSACTION: u16 = 0x1;
 const AUTOCOMMIT: u16 = 0x2;
 const MORE_RESULTS: u16 = 0x8;
-/// What a client says that it can: it continues with TLS.
+/// Capability flag of a client: it continues with TLS.
 const CLIENT_TLS: u32 = 0x800;
-/// It may compress, with zlib or with zstd.
+/// Capability flags of a client: it may compress, with zlib or with zstd.
 const CLIENT_COMPRESSES: u32 = 0x20 | 1 << 26;
-/// Longest content of what a client sends before that.
+/// Maximum content length of a client's TLS request.
 const TLS_REQUEST_LEN_BYTES: u32 = 32;
 const NO_BACKSLASH_ESCAPES: u16 = 0x200;
 
@@ -59,40 +58,40 @@ mod command {
     pub const OLD: std::ops::RangeInclusive<u8> = 5..=14;
 }
 
-/// How much is known.
+/// Phase of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It came in the middle; the next header after an answer is a command's.
+    /// The tracker joined in the middle; the next header after an answer is a command's.
     Joining,
-    /// The client has not said what it is.
+    /// The client has not sent its first packet.
     Greeting,
-    /// It has asked for TLS, and nothing has passed inside of it yet.
+    /// The client has asked for TLS, and no plaintext has passed yet.
     Upgrading,
-    /// It is logging in, also again.
+    /// The client is logging in, possibly again.
     Login,
     /// Commands and answers.
     Commands,
-    /// Replication and the like: not a client that is meant.
+    /// Replication and the like: a client that admission does not handle.
     Other,
-    /// It was not understood.
+    /// The protocol could not be followed.
     Lost,
 }
 
-/// What the server waits for.
+/// The input that the server waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Boundary {
-    /// Something other than a command, or nothing is known.
+    /// Something other than a command, or unknown.
     None,
     /// A command.
     Command {
-        /// No transaction is open, and no lock is held: it may be made to wait.
+        /// No transaction is open, and no lock is held: the command may wait.
         may_wait: bool,
         /// A transaction is open, or may be.
         keeps: bool,
     },
 }
 
-/// See the module.
+/// Tracker of one connection's protocol.
 #[derive(Clone, Debug)]
 pub struct Tracker {
     phase: Phase,
@@ -100,32 +99,32 @@ pub struct Tracker {
     output: Packets,
     /// The packet that is being read may be a command.
     expects_command: bool,
-    /// Of the last packet of either direction.
+    /// Number of the last packet of either direction.
     number: u8,
-    /// Of the last command.
+    /// First byte of the last command.
     command: u8,
-    /// Of the packet that is being read: bytes of its content that have come.
+    /// Received content of the current packet, in bytes.
     content_len_bytes: u32,
     text: Text,
-    /// The text that is being read is all of its command.
+    /// The whole command is text.
     reads_text: bool,
     /// Packets were sent since the last one was read.
     answered: bool,
     answer: [u8; ANSWER_LEN_BYTES],
     answer_len_bytes: u8,
     answer_packet_len_bytes: u32,
-    /// It has joined and no packet has passed since.
+    /// The tracker has joined and no packet has passed since.
     joined: bool,
-    /// The last answer's end was looked at.
+    /// The last answer's end was examined.
     resolved: bool,
     status: Option<u16>,
-    /// An error has left open whether a transaction is.
+    /// After an error it is unknown whether a transaction is open.
     doubtful: bool,
     holds: u8,
     all_prepared_simple: bool,
     user: [u8; USER_LEN_BYTES],
     user_len_bytes: u8,
-    /// What the client says that it can.
+    /// The client's capability flags.
     client: u32,
     /// The packets' numbers go up by one. Within frames they do not; those of the frames do.
     is_numbered: bool,
@@ -160,38 +159,38 @@ impl Tracker {
         }
     }
 
-    /// For a connection of which nothing has passed yet.
+    /// The tracker of a new connection.
     pub fn accepted() -> Self {
         Self::new(Phase::Greeting)
     }
 
-    /// For one that has been there before: it may hold locks of any kind until it says where it is.
+    /// The tracker of an existing connection: it may hold locks of any kind until its status is known.
     pub fn joining() -> Self {
         Self::new(Phase::Joining)
     }
 
-    /// Nothing is known of it, for good.
+    /// The protocol could not be followed; this never changes back.
     pub fn lost(&self) -> bool {
         self.phase == Phase::Lost
     }
 
-    /// From now on.
+    /// Marks the connection as lost.
     pub fn lose(&mut self) {
         self.phase = Phase::Lost;
     }
 
-    /// From now on what passes is inside of TLS.
+    /// The following bytes are plaintext inside TLS.
     pub fn encrypt(&mut self) {
         match self.phase {
             Phase::Upgrading => self.phase = Phase::Greeting,
-            // What was sent so far was not an answer's bytes.
+            // The bytes sent so far were not an answer's.
             Phase::Joining => self.answered = false,
             Phase::Other | Phase::Lost => {}
             _ => self.lose(),
         }
     }
 
-    /// Who has logged in, or tries to. Empty: not known.
+    /// Name of the user that has logged in or tries to. Empty: not known.
     pub fn user(&self) -> &[u8] {
         self.user.get(..usize::from(self.user_len_bytes)).unwrap_or_default()
     }
@@ -224,7 +223,7 @@ impl Tracker {
                     }
                     self.number = number;
                     (self.answered, self.resolved) = (true, false);
-                    // What continues is a row's end and never an answer's.
+                    // A packet that continues another is the end of a row, never the end of an answer.
                     (self.answer_len_bytes, self.answer_packet_len_bytes) =
                         (0, if continues { 0 } else { len_bytes });
                 }
@@ -233,7 +232,7 @@ impl Tracker {
         }
     }
 
-    /// TLS has begun, and nobody sees what is inside of it.
+    /// TLS has begun, and its plaintext is not available.
     fn lose_unless_told(&mut self) {
         if self.phase == Phase::Upgrading {
             self.lose();
@@ -300,7 +299,7 @@ impl Tracker {
         }
     }
 
-    /// A client's answer to the greeting, of which only what it can and the user's name count.
+    /// Parses a client's answer to the greeting; only its capability flags and the user's name count.
     fn log_in(&mut self, before: u32, content: &[u8]) {
         if self.phase != Phase::Greeting {
             return;
@@ -352,7 +351,7 @@ impl Tracker {
     fn end(&mut self) {
         if self.phase == Phase::Greeting {
             let is_request = self.client & CLIENT_TLS != 0 && self.content_len_bytes <= TLS_REQUEST_LEN_BYTES;
-            // Or there is no name of a user where one has to be.
+            // Otherwise the packet has no user name.
             self.phase = if is_request { Phase::Upgrading } else { Phase::Lost };
             self.client = 0;
         }
@@ -373,7 +372,7 @@ impl Tracker {
         (self.doubtful, self.joined) = (true, true);
     }
 
-    /// The server asks for bytes as it does where frames are compressed. `true`: they are, from here on.
+    /// The server asks for bytes as it does for compressed frames. `true`: they are compressed from here on.
     pub fn begins_compressed(&mut self) -> bool {
         if self.phase == Phase::Joining && self.answered {
             self.join();
@@ -392,14 +391,14 @@ impl Tracker {
         }
         let boundary = self.boundary();
         if boundary != Boundary::None && len_bytes != HEADER_LEN_BYTES {
-            // It reads in another way than is known.
+            // The server reads in an unknown way.
             self.lose();
             return Boundary::None;
         }
         boundary
     }
 
-    /// What the server waits for if it waits now.
+    /// The input that a wait of the server at this point is for.
     pub fn boundary(&mut self) -> Boundary {
         if !self.is_followed() || !self.input.is_at_start() || !self.output.is_at_start() {
             return Boundary::None;
@@ -419,16 +418,16 @@ impl Tracker {
         Boundary::Command { may_wait: !keeps && self.holds == 0, keeps }
     }
 
-    /// Looks at the last packet sent. `false`: it does not end an answer.
+    /// Examines the last packet sent. `false`: it does not end an answer.
     fn resolve(&mut self) -> bool {
         let answer = self.answer;
         let answer = answer.get(..usize::from(self.answer_len_bytes)).unwrap_or_default();
         let len_bytes = self.answer_packet_len_bytes as usize;
         match (answer.first(), self.phase) {
             (Some(0), Phase::Login) => {
-                // Whoever has logged in holds nothing.
+                // A client that has just logged in holds no lock.
                 (self.phase, self.holds, self.all_prepared_simple) = (Phase::Commands, 0, true);
-                // So that it is known to have an answer.
+                // So that the command counts as one with an answer.
                 self.command = command::CHANGE_USER;
                 self.take_status(status_of_ok(answer))
             }
@@ -490,7 +489,7 @@ impl Tracker {
         }
     }
 
-    /// Bytes that the client has sent begin with a command that takes no locks of rows, or that helps others on.
+    /// Bytes that the client has sent begin with a command that takes no row locks, or that unblocks other connections.
     pub fn is_free(&self, bytes: &[u8]) -> bool {
         let Some((header, content)) = bytes.split_at_checked(HEADER_LEN_BYTES) else { return false };
         let len = header.iter().take(3).rev().fold(0, |len, byte| len << 8 | usize::from(*byte));
@@ -521,7 +520,7 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|word| u16::from_le_bytes(*word))
 }
 
-/// Behind its first byte an OK has two numbers, which say how long they are.
+/// After its first byte an OK packet has two length-encoded numbers.
 fn status_of_ok(answer: &[u8]) -> Option<u16> {
     let mut at = 1;
     for _ in 0..2 {

@@ -1,19 +1,19 @@
-//! What the bytes of one connection say, whether the protocol is compressed or not.
+//! Protocol state of one connection, compressed or not.
 
 use super::compression::{self, Compression};
 use super::protocol::{Boundary, Tracker};
 
-/// What is looked at of a command that would have to wait, in bytes. What Connector/J asks first has a thousand.
+/// Examined length of a command that would have to wait, in bytes. The first query of Connector/J has a thousand.
 pub const LOOK_LEN_BYTES: usize = 2048;
 
-/// See the module.
+/// A [`Tracker`] behind the decompression, if any.
 pub struct Stream {
     tracker: Tracker,
     compression: Option<Box<Compression>>,
 }
 
 impl Stream {
-    /// For a connection of which nothing has passed yet.
+    /// The stream of a new connection.
     pub fn accepted() -> Self {
         Self { tracker: Tracker::accepted(), compression: None }
     }
@@ -23,18 +23,18 @@ impl Stream {
         Self { tracker: Tracker::joining(), compression: None }
     }
 
-    /// What is known.
+    /// The protocol state.
     pub fn tracker(&self) -> &Tracker {
         &self.tracker
     }
 
-    /// Nothing is known of it from now on.
+    /// Stops following the connection.
     pub fn lose(&mut self) {
         self.tracker.lose();
         self.compression = None;
     }
 
-    /// From now on what passes is inside of TLS.
+    /// The following bytes are plaintext inside TLS.
     pub fn encrypt(&mut self) {
         self.tracker.encrypt();
     }
@@ -75,7 +75,7 @@ impl Stream {
         }
     }
 
-    /// What the server waits for if it waits now.
+    /// The input that a wait of the server at this point is for.
     pub fn boundary(&mut self) -> Boundary {
         if self.compression.as_ref().is_some_and(|compression| !compression.is_at_start()) {
             return Boundary::None;

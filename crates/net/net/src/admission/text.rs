@@ -1,14 +1,14 @@
-//! What a statement's text says about locks that outlive it, found word by word as the text passes by.
+//! Locks that outlive a statement, derived from its text, word by word as the text passes by.
 //!
-//! Not a parser. It knows strings, comments and where a statement begins, and looks at the first two words of each
-//! statement; names of functions that lock count wherever they stand, in a string too. Where it is wrong it is meant to
-//! be wrong in one direction: it takes a statement for one that may hold locks.
+//! Not a parser. It recognises strings, comments and the beginning of a statement, and examines the first two words of
+//! each statement. Names of locking functions count anywhere, even in a string. Its errors are meant to go in one
+//! direction: it treats a statement as one that may hold locks.
 //!
-//! Invariant: it asks for no memory, and the same text in other pieces gives the same result.
+//! Invariant: it allocates no memory, and the same text in other pieces gives the same result.
 
 /// The locks of LOCK TABLES and of FLUSH TABLES: UNLOCK TABLES lets go of them.
 pub const TABLES: u8 = 1;
-/// Locks of which it is not followed when they end: until the session ends.
+/// Locks whose end is not followed: they count until the session ends.
 pub const SESSION: u8 = 2;
 
 const WORD_LEN_BYTES: usize = 28;
@@ -31,9 +31,9 @@ enum Word {
     Other,
     /// A statement that leaves no transaction open when it fails outside of one.
     Simple,
-    /// The same, and if no table is named there is none.
+    /// A simple statement that locks no rows unless it names a table.
     Select,
-    /// What comes before a table.
+    /// Keyword before a table's name.
     From,
     Show,
     Set,
@@ -54,7 +54,7 @@ enum Word {
     Commit,
 }
 
-/// Functions whose locks outlive the statement, in whatever it is that calls them.
+/// Functions whose locks outlive the statement, in any statement that calls them.
 const LOCKING_FUNCTIONS: [&[u8]; 3] = [b"GET_LOCK", b"SERVICE_GET_READ_LOCKS", b"SERVICE_GET_WRITE_LOCKS"];
 
 impl Word {
@@ -87,7 +87,7 @@ impl Word {
     }
 }
 
-/// A text that is being looked at.
+/// A statement's text during the scan.
 #[derive(Clone, Debug, Default)]
 pub struct Text {
     mode: Mode,
@@ -99,9 +99,9 @@ pub struct Text {
     first: Word,
     second: Word,
     statements: u8,
-    /// Something in it may read tables: parentheses are around other statements, or what a function is called with.
+    /// It may read tables: its parentheses hold other statements, or the arguments of a function.
     may_have_tables: bool,
-    /// What follows is another statement.
+    /// The next word begins another statement.
     ended: bool,
     is_simple: bool,
     holds: u8,
@@ -109,12 +109,12 @@ pub struct Text {
 }
 
 impl Text {
-    /// Nothing of it seen yet.
+    /// A text of which no bytes were scanned yet.
     pub fn new(no_backslash_escapes: bool) -> Self {
         Self { no_backslash_escapes, is_simple: true, at_start: true, ..Self::default() }
     }
 
-    /// The next bytes.
+    /// Scans the next bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.step(*byte);
@@ -123,7 +123,7 @@ impl Text {
 
     fn step(&mut self, byte: u8) {
         if std::mem::take(&mut self.at_start) && (1..9).contains(&byte) {
-            // Attributes of a query, which may contain anything, come before it.
+            // Query attributes, which may contain anything, precede the text.
             self.holds |= SESSION;
         }
         if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 0x80 {
@@ -155,7 +155,7 @@ impl Text {
 
     fn in_code(&mut self, byte: u8) -> Mode {
         let [_, _, second, first] = self.last.to_be_bytes();
-        // What is executed by some servers counts.
+        // Comments that some servers execute count as code.
         if (second, first) == (b'/', b'*') && byte != b'!' {
             return Mode::BlockComment;
         }
@@ -167,14 +167,14 @@ impl Text {
             b'#' => return Mode::LineComment,
             b';' => self.end_statement(),
             b'(' => self.may_have_tables = true,
-            // The statement is in a variable.
+            // The statement's text is in a variable.
             b'@' if self.is_indirect() => self.holds |= SESSION,
             _ => {}
         }
         Mode::Code
     }
 
-    /// The statement is one that makes a statement of a text.
+    /// The statement prepares or executes a text as another statement.
     fn is_indirect(&self) -> bool {
         self.first == Word::Prepare || self.first == Word::Execute && self.second == Word::Immediate
     }
@@ -188,7 +188,7 @@ impl Text {
             self.holds |= SESSION;
         }
         let word = Word::of(text);
-        // Versions in comments are no words.
+        // Versions in comments are not words.
         if !text.first().is_some_and(u8::is_ascii_digit) {
             self.take_word(word);
         }
@@ -251,7 +251,7 @@ impl Text {
         self.holds
     }
 
-    /// Nothing follows: takes the last word for one.
+    /// Ends the text: its last bytes may be a word.
     pub fn end(&mut self) {
         if self.word_len > 0 {
             self.end_word();
@@ -271,13 +271,13 @@ impl Text {
         self.statements == 1 && (self.first, self.second) == (Word::Unlock, Word::Table)
     }
 
-    /// A statement that takes no locks of rows, or without which others may not get on. Only after [`Text::end`].
+    /// A statement that takes no row locks, or that others may need to make progress. Only after [`Text::end`].
     pub fn is_free(&self) -> bool {
         let is_known = match self.first {
             Word::Kill | Word::Show | Word::Unlock | Word::Use | Word::Commit => true,
             // Ends what another connection has prepared.
             Word::Xa => self.second != Word::Start,
-            // What drivers and pools of connections ask, at the login above all.
+            // Queries of drivers and connection pools, above all at the login.
             Word::Select => !self.may_have_tables,
             Word::Set => self.second != Word::Statement && !self.may_have_tables,
             _ => false,

@@ -1,20 +1,20 @@
-//! Connections with TLS: what the server reads and writes is seen inside of it ([`crate::tls`]), and what goes through
-//! the socket says nothing any more.
+//! Connections with TLS: the server's reads and writes are followed inside TLS ([`crate::tls`]); the socket's own bytes
+//! are ignored.
 //!
-//! Where a command would have to wait, OpenSSL is told once that its socket has nothing, which it takes for that; the
-//! server then waits, as without TLS. What has come by the end of that wait is decrypted then, by a peek: it stays in
-//! OpenSSL for the server's next read.
+//! Where a command would have to wait, OpenSSL gets EAGAIN once from its socket; the server then waits, as without TLS.
+//! Bytes received by the end of that wait are decrypted then, by a peek: they stay in OpenSSL for the server's next
+//! read.
 
 use super::{Seat, is_on, may_read, note, seat};
 use crate::connection::Connection;
 use crate::tls::{Ssl, peek};
 use std::sync::atomic::Ordering;
 
-/// What has come.
+/// The received bytes.
 pub enum Look {
     /// Nothing that could be a command.
     Nothing,
-    /// This many bytes; 0: the connection's end.
+    /// Number of decrypted bytes; 0: the connection's end.
     Bytes(usize),
 }
 
@@ -23,7 +23,7 @@ pub fn seat_of(connection: &Connection) -> Option<&Seat> {
     connection.seat_if_any().filter(|seat| seat.has_tls.load(Ordering::Acquire))
 }
 
-/// From now on, if not before, the connection has TLS.
+/// The connection has TLS from now on, if not before.
 pub fn begins(connection: &'static Connection) {
     if seat_of(connection).is_some() {
         return;
@@ -35,7 +35,7 @@ pub fn begins(connection: &'static Connection) {
     }
 }
 
-/// The server asks for bytes. `is_empty`: OpenSSL has none.
+/// The server asks for bytes. `is_empty`: OpenSSL has none buffered.
 pub fn before_read(connection: &'static Connection, len_bytes: usize, is_empty: bool) {
     let Some(seat) = seat_of(connection) else { return };
     seat.waits_with.store(std::ptr::null_mut(), Ordering::Release);
@@ -44,7 +44,7 @@ pub fn before_read(connection: &'static Connection, len_bytes: usize, is_empty: 
     }
 }
 
-/// It has got these, or none.
+/// The read returned these bytes, or none.
 pub fn after_read(connection: &'static Connection, ssl: *mut Ssl, bytes: Option<&[u8]>) {
     let Some(seat) = seat_of(connection) else { return };
     seat.told_once.store(false, Ordering::Release);
@@ -59,13 +59,13 @@ pub fn sent(connection: &'static Connection, bytes: &[u8]) {
     super::follow_sent(connection, bytes);
 }
 
-/// Looks at what has come. `None`: the server has not read in vain.
+/// Decrypts the received bytes. `None`: the server's last read did not block.
 pub fn look(seat: &Seat, space: &mut [u8]) -> Option<Look> {
     let ssl = seat.waits_with.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if ssl.is_null() {
         return None;
     }
-    // SAFETY: the server has just read from it in vain, and now waits, in this thread, to read again.
+    // SAFETY: the server's last read of it would have blocked, and now the server waits, in this thread, to read again.
     Some(match unsafe { peek(ssl, space) } {
         Some(len) => Look::Bytes(len),
         None => Look::Nothing,
