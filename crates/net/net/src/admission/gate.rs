@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! * A [`Place`] is inside only while it is counted: entering raises the count before it sets the state, and leaving is
-//!   one compare-and-exchange of the state, whose winner lowers the count. So the keeper may take a place off (an expired
-//!   lease) while its owner leaves.
+//!   one compare-and-exchange of the state, whose winner lowers the count. So the keeper may take a place off (an
+//!   expired lease) while its owner leaves.
 //! * A place's state becomes and ceases to be waiting under the queue's lock only, together with its entry.
 //! * A leaving thread looks for waiters after it has left, and a thread that begins to wait looks for room after it is
 //!   counted as waiting, all in one order (SeqCst). So one of both sees the other.

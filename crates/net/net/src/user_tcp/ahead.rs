@@ -1,6 +1,6 @@
 //! Bytes of one connection that were read before the server has asked for them.
 
-/// So many at most, unless more are looked at without being taken.
+/// Maximum length, unless more bytes are peeked at.
 pub const LEN_BYTES: usize = 4096;
 
 /// Bytes of one connection that were read before the server has asked for them.
@@ -21,7 +21,7 @@ impl Ahead {
         self.rest().is_empty()
     }
 
-    /// Has so many bytes at most read behind those that are there; `read` says how many it has read.
+    /// Appends at most `most` bytes; `read` returns how many it has read.
     pub fn fill(&mut self, most: usize, read: impl FnOnce(&mut [u8]) -> usize) {
         if self.is_empty() {
             self.bytes.clear();
@@ -33,7 +33,7 @@ impl Ahead {
         self.bytes.truncate(had + len);
     }
 
-    /// Copies what is there, without taking it.
+    /// Copies the bytes without taking them.
     pub fn look(&self, target: &mut [u8]) -> usize {
         let rest = self.rest();
         let len = rest.len().min(target.len());
@@ -42,7 +42,7 @@ impl Ahead {
         len
     }
 
-    /// Takes what is there.
+    /// Takes the bytes.
     pub fn take(&mut self, target: &mut [u8]) -> usize {
         let len = self.look(target);
         self.start += len;

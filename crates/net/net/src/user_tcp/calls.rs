@@ -1,4 +1,4 @@
-//! What the server does with a connection of a stack: the kernel's calls, with the kernel's results.
+//! The server's calls on a connection of a stack, with the kernel's results.
 
 use super::ahead::Ahead;
 use super::shadow;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// A call's result, or its error number.
 pub type Outcome<Done = usize> = Result<Done, c_int>;
 
-/// Reading, and writing, as an index.
+/// Reading and writing, as an index.
 const READ: usize = 0;
 const WRITE: usize = 1;
 
@@ -43,7 +43,7 @@ pub fn receive(socket: &'static Socket, target: &mut [u8], flags: c_int) -> Outc
         return Ok(len);
     }
     loop {
-        // Without the lock, if there is nothing: a server asks before it waits.
+        // Without the lock, if there is nothing: a server reads before it waits.
         let is_ready = socket.ready() & (socket::READABLE | socket::CLOSED) != 0 || socket.has_frames();
         let result = if is_ready { read(socket, generation, target, done, flags) } else { Err(libc::EAGAIN) };
         match result {
@@ -68,7 +68,7 @@ pub fn receive(socket: &'static Socket, target: &mut [u8], flags: c_int) -> Outc
     }
 }
 
-/// Reads what there is. The end is `Ok(0)`.
+/// Reads the available bytes. The end is `Ok(0)`.
 fn read(socket: &'static Socket, generation: u32, target: &mut [u8], done: usize, flags: c_int) -> Outcome {
     socket.stack.with(|inner, now| {
         inner.take_from(socket, now);
@@ -96,7 +96,7 @@ fn read(socket: &'static Socket, generation: u32, target: &mut [u8], done: usize
                 let error = std::mem::take(&mut slot.error);
                 slot.is_told = true;
                 inner.refresh(socket.slot);
-                // The end of a connection that is over is told once as an error.
+                // A failed connection returns its error once, and then its end.
                 Err(error)
             }
             0 if is_shut || ends => Ok(0),
@@ -203,7 +203,7 @@ pub fn close(socket: &'static Socket) {
     socket.stack.with(|inner, now| inner.remove(socket, now));
 }
 
-/// How many bytes can be read.
+/// Number of readable bytes.
 pub fn unread(socket: &'static Socket) -> usize {
     let generation = socket.generation();
     socket.stack.with(|inner, now| {
@@ -214,7 +214,7 @@ pub fn unread(socket: &'static Socket) -> usize {
     })
 }
 
-/// SO_ERROR: the error that the server has not heard of, which it has thereby.
+/// SO_ERROR: the pending error, which is cleared.
 pub fn take_error(socket: &'static Socket) -> c_int {
     let generation = socket.generation();
     socket.stack.with(|inner, _| {
@@ -226,7 +226,7 @@ pub fn take_error(socket: &'static Socket) -> c_int {
     })
 }
 
-/// Both ends, and whether they are told as addresses of IPv6.
+/// Both ends, as IPv6 addresses if the listener is IPv6.
 pub fn ends(socket: &'static Socket) -> Option<[std::net::SocketAddr; 2]> {
     let generation = socket.generation();
     socket.stack.with(|inner, _| {
@@ -235,7 +235,7 @@ pub fn ends(socket: &'static Socket) -> Option<[std::net::SocketAddr; 2]> {
     })
 }
 
-/// As a listener of IPv6 tells it.
+/// The address as an IPv6 listener reports it.
 pub fn mapped(address: std::net::SocketAddr) -> std::net::SocketAddr {
     match address.ip() {
         std::net::IpAddr::V4(ip) => (ip.to_ipv6_mapped(), address.port()).into(),
@@ -246,13 +246,13 @@ pub fn mapped(address: std::net::SocketAddr) -> std::net::SocketAddr {
 /// Takes the first connection that waits at a listener.
 pub fn accept(listener: &shadow::Shadow) -> Option<shadow::Accepted> {
     let accepted = listener.pop()?;
-    // There is room for another.
+    // The queue has room for another connection.
     let stack = accepted.socket.stack;
     stack.with(|inner, _| inner.accept(stack));
     Some(accepted)
 }
 
-/// Waits for one connection. `None` as time: for ever.
+/// Waits for one connection. `longest` of `None`: no timeout.
 pub fn poll(socket: &'static Socket, wanted: c_short, longest: Option<Duration>) -> Outcome<c_short> {
     let found = socket::events(socket.ready_now(), wanted);
     if found != 0 || longest.is_some_and(|longest| longest.is_zero()) {
@@ -261,12 +261,12 @@ pub fn poll(socket: &'static Socket, wanted: c_short, longest: Option<Duration>)
     socket.wait(socket::wanted(wanted), end(longest)).map(|ready| socket::events(ready, wanted))
 }
 
-/// With an end in any case: such a wait is always interrupted by signals, as poll is.
+/// End of a wait, always finite: such a wait is always interrupted by signals, as poll is.
 fn end(longest: Option<Duration>) -> Option<Instant> {
     Instant::now().checked_add(longest.unwrap_or(Duration::from_secs(86_400 * 365)))
 }
 
-/// The same with a mask of signals. `None`: that has to be a wait for its placeholder.
+/// The same with a signal mask. `None`: the caller has to wait for the placeholder.
 pub fn poll_with_mask(
     socket: &'static Socket,
     wanted: c_short,

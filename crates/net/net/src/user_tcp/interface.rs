@@ -1,4 +1,4 @@
-//! What the kernel knows of a network interface.
+//! Properties of a network interface.
 
 use super::link::Mac;
 use crate::next;
@@ -15,9 +15,9 @@ pub struct Interface {
     pub name: String,
     /// Its number in this network namespace.
     pub index: u32,
-    /// Its address.
+    /// Its Ethernet address.
     pub mac: Mac,
-    /// Largest packet of IP.
+    /// Largest IP packet.
     pub mtu_bytes: usize,
     /// One end of a pair within this host.
     pub is_virtual_pair: bool,
@@ -34,7 +34,7 @@ struct DriverInformation {
 const ETHTOOL_GDRVINFO: u32 = 3;
 
 impl Interface {
-    /// Asks for the interface of this name.
+    /// Finds the interface of this name.
     ///
     /// # Errors
     /// Those of the kernel, and for an interface that is not Ethernet.
@@ -91,13 +91,13 @@ impl Interface {
         !unsafe { libc::if_indextoname(self.index, name.as_mut_ptr()) }.is_null()
     }
 
-    /// The addresses that it has now.
+    /// Its current addresses.
     ///
     /// # Errors
     /// Those of the kernel.
     pub fn addresses(&self) -> io::Result<BTreeSet<IpAddr>> {
         let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
-        // SAFETY: a place for the list's address.
+        // SAFETY: room for the list's address.
         if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -120,7 +120,7 @@ impl Interface {
 }
 
 /// # Safety
-/// Null, or an address as long as its family's are.
+/// Null, or an address as long as its family requires.
 unsafe fn address(pointer: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: by the caller's contract.
     let family = unsafe { pointer.as_ref() }?.sa_family;

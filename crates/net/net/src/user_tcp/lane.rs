@@ -1,14 +1,15 @@
-//! Lanes: a socket of AF_XDP for the frames of one connection, or of those in one set of epoll. A thread that waits for its connection waits in the
-//! kernel for its lane, so that the kernel wakes it as it does with its own TCP: no other thread is between the card and
-//! the one that is to have the bytes. Which frames come by which lane is only a matter of who is woken: whoever takes a
-//! frame from a lane hands it to the stack, whatever connection it belongs to.
+//! Lanes: an AF_XDP socket for the frames of one connection, or of those in one epoll set.
 //!
-//! What is here is used without the stack's lock; the rings are the link's, see [`super::xdp`].
+//! A thread that waits for its connection waits in the kernel for its lane. So the kernel wakes it as it does with its
+//! own TCP: no other thread is between the NIC and the receiving one. The choice of a lane only decides which thread is
+//! woken: every frame of a lane goes to the stack, for any connection.
 //!
-//! Invariants: a lane is there for good and is used again. At most one thread attends to it. `is_polled` is set before
-//! the thread looks for the last time whether it has to wait, and who changes something for a waiting thread changes it
-//! before he looks at `is_polled` (all of it sequentially consistent), so that no wake-up is missed. Nobody but who
-//! attends to a lane clears its bell.
+//! This module works without the stack's lock; the rings are the link's, see [`super::xdp`].
+//!
+//! Invariants: a lane is never freed, and is used again. At most one thread attends it, and only that thread clears its
+//! bell. `is_polled` is set before the waiting thread's last check whether it has to wait. Another thread changes the
+//! condition of that check before it reads `is_polled`. All of this is sequentially consistent, so no wake-up is
+//! missed.
 
 use super::doorbell::Doorbell;
 use super::xdp::{self, Watch};
@@ -19,9 +20,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Lanes: a socket of AF_XDP for the frames of one connection, or of those in one set of epoll.
+/// An AF_XDP socket for the frames of one connection, or of those in one epoll set.
 pub struct Lane {
-    /// Its number at the link, which gives it.
+    /// Its number at the link, which assigns it.
     pub number: u32,
     socket: OwnedFd,
     received: Watch,
@@ -32,7 +33,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Over a socket and its ring of frames that have come.
+    /// The lane of a socket and its receive ring.
     ///
     /// # Errors
     /// Those of the system.
@@ -42,17 +43,17 @@ impl Lane {
         Ok(Self { number, socket, received, bell, is_attended, is_polled, is_shared })
     }
 
-    /// Frames have come.
+    /// Frames have arrived.
     pub fn has_frames(&self) -> bool {
         self.received.has_entries()
     }
 
-    /// The frames of all connections in a set of epoll come by it.
+    /// The lane receives the frames of all connections in an epoll set.
     pub fn is_shared(&self) -> bool {
         self.is_shared.load(Ordering::SeqCst)
     }
 
-    /// Says so, under the lock of the stack.
+    /// Sets this, under the lock of the stack.
     pub fn set_shared(&self, is_shared: bool) {
         self.is_shared.store(is_shared, Ordering::SeqCst);
     }
@@ -62,12 +63,12 @@ impl Lane {
         self.is_attended.load(Ordering::SeqCst)
     }
 
-    /// From now on this thread attends to it. `false`: another one does.
+    /// This thread attends the lane from now on. `false`: another one does.
     pub fn attend(&self) -> bool {
         !self.is_attended.swap(true, Ordering::SeqCst)
     }
 
-    /// It does not any more.
+    /// The thread does not attend it any more.
     pub fn leave(&self) {
         self.is_attended.store(false, Ordering::SeqCst);
     }
@@ -82,8 +83,8 @@ impl Lane {
         self.bell.ring();
     }
 
-    /// Waits until frames come, or it is rung, if there still is a reason to. `false`: the kernel has not waited, mostly
-    /// as a signal has come; the thread's error number says why.
+    /// Waits until frames arrive, or the bell is rung, if there still is a reason to. `false`: the kernel has not
+    /// waited, mostly because of a signal; errno has the reason.
     pub fn wait(
         &self,
         is_needed: impl Fn() -> bool,
@@ -110,7 +111,7 @@ impl Lane {
         result >= 0
     }
 
-    /// Its descriptor, to have the kernel send what is in its ring.
+    /// Its descriptor, for kicks.
     pub fn descriptor(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
@@ -122,9 +123,9 @@ impl AsFd for Lane {
     }
 }
 
-/// Has the kernel send what is in the ring of this socket; what has become of it.
+/// Has the kernel send the frames in the ring of this socket, and returns the result.
 pub fn kick(fd: c_int) -> xdp::Sent {
-    // The kernel sends so many frames at a call.
+    // The kernel sends a limited number of frames per call.
     let mut calls = (0..xdp::KICKS).map(|_| xdp::send(fd));
     calls.find(|sent| *sent != xdp::Sent::Part).unwrap_or(xdp::Sent::Part)
 }

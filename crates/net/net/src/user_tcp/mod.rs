@@ -1,16 +1,17 @@
-//! TCP in user space for clients elsewhere: what comes to the server's ports through the named network interfaces is
-//! taken past the kernel's TCP. `docs/net/user-tcp.md` has what it is good for.
+//! TCP in user space for remote clients: traffic to the server's ports on the configured network interfaces bypasses
+//! the kernel's TCP. `docs/net/user-tcp.md` describes its use.
 //!
-//! * [`link`], [`xdp`]: frames from and to a queue of a card. [`interface`], [`neighbours`], [`packet`]: what is around.
-//! * [`stack`]: TCP over one link (by `redoubt-tcp`), and the thread that looks after it.
+//! * [`link`], [`xdp`]: frames from and to a queue of a NIC. [`interface`], [`neighbours`], [`packet`]: the network
+//!   around it.
+//! * [`stack`]: TCP over one link (by `redoubt-tcp`), and the thread that serves it.
 //! * [`lane`]: frames of one connection, for the thread that waits for it. [`few`]: short lists.
-//! * [`socket`], [`ahead`], [`calls`]: one connection as the server sees it, and what it does with it.
+//! * [`socket`], [`ahead`], [`calls`]: one connection as the server sees it, and the calls on it.
 //! * [`shadow`], [`waits`], [`sets`]: the server's listeners, and its waits for several descriptors; epoll sets.
-//! * [`status`]: what `redoubt net status` shows.
+//! * [`status`]: the statistics that `redoubt net status` shows.
 //!
-//! It begins when the server listens, since what is steered to it is what the server listens at. It fails open: without
-//! capabilities, or when somebody else has the interface, the kernel's TCP continues and the server's log says why. In a
-//! forked child there is nothing of it: the descriptors are there, and no calls on them do anything.
+//! It begins when the server listens, because only traffic to listening addresses is steered to it. It fails open:
+//! without capabilities, or when another program uses the interface, the kernel's TCP continues, and the reason is in
+//! the server's log. In a forked child it is inactive: the descriptors exist, but calls on them do nothing.
 
 pub mod ahead;
 pub mod calls;
@@ -47,9 +48,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 use xdp::Xdp;
 
-/// Connections of one stack at most.
+/// Maximum number of connections of one stack.
 pub const MOST_CONNECTIONS: u32 = 1 << 16;
-/// Handshakes of one stack at most; beyond that there are cookies.
+/// Maximum number of handshakes of one stack; beyond that there are cookies.
 pub const MOST_HALF_OPEN: u32 = 4096;
 
 /// Connections of stacks are accepted.
@@ -57,15 +58,15 @@ static ACTIVE: AtomicBool = AtomicBool::new(false);
 static WANTED: OnceLock<Vec<UserTcp>> = OnceLock::new();
 static TABLE: Descriptors<Socket> = Descriptors::new();
 static STACKS: OnceLock<Vec<&'static Stack>> = OnceLock::new();
-/// Taken by who listens: one after the other.
+/// Taken by a thread that calls listen: one after the other.
 static LISTEN: Mutex<()> = Mutex::new(());
 
-/// Which interfaces are wanted. The first word counts.
+/// Sets the configured interfaces. The first call counts.
 pub fn set_wanted(interfaces: Vec<UserTcp>) {
     let _ = WANTED.set(interfaces);
 }
 
-/// An interface is wanted.
+/// An interface is configured.
 #[inline]
 pub fn is_wanted() -> bool {
     WANTED.get().is_some_and(|wanted| !wanted.is_empty())
@@ -91,7 +92,7 @@ pub fn secret() -> io::Result<[u8; 16]> {
 
 /// Starts threads that get none of the server's signals.
 fn without_signals<Done>(call: impl FnOnce() -> Done) -> Done {
-    // SAFETY: sets of signals that are written before they are read; the thread's own mask, given back.
+    // SAFETY: signal sets that are written before they are read; the thread's own mask, restored at the end.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
@@ -118,8 +119,8 @@ pub fn get(fd: c_int) -> Option<&'static Socket> {
     TABLE.get(fd)
 }
 
-/// The descriptors of a range that are connections of stacks, sets in which these are, or listeners of which they take
-/// connections.
+/// The descriptors of a range that are connections of stacks, epoll sets with such connections, or listeners for which
+/// stacks accept connections.
 pub fn in_range(range: RangeInclusive<usize>) -> impl Iterator<Item = c_int> {
     TABLE.in_range(range.clone()).chain(shadow::in_range(range.clone())).chain(sets::in_range(range))
 }
@@ -184,7 +185,7 @@ fn is_only_ipv6(fd: c_int) -> bool {
     result == 0 && value != 0
 }
 
-/// A listener is closed, or is used in a way that is not followed: the kernel has it alone.
+/// A listener is closed, or is used in an unsupported way: the kernel takes it over.
 pub fn withdraw(fd: c_int) {
     let Some(shadow) = shadow::remove(fd) else { return };
     for stack in stacks() {
@@ -221,34 +222,34 @@ pub unsafe fn accept(
     socket.placeholder.store(placeholder, Ordering::Release);
     if !TABLE.put(placeholder, socket) {
         calls::close(socket);
-        // SAFETY: a descriptor that nobody else knows.
+        // SAFETY: a new descriptor that was not published yet.
         unsafe { next::close(placeholder) };
         return Some(Err(libc::EMFILE));
     }
     let peer = if shadow.is_ipv6() { calls::mapped(accepted.peer) } else { accepted.peer };
-    // SAFETY: the caller's places.
+    // SAFETY: the caller's pointers.
     unsafe { write_address(peer, address, len) };
     Some(Ok(placeholder))
 }
 
-/// Writes an address where a call wants it.
+/// Writes an address to a call's buffer.
 ///
 /// # Safety
 /// As getpeername, or null.
 pub unsafe fn write_address(from: std::net::SocketAddr, address: *mut sockaddr, len: *mut socklen_t) {
     // SAFETY: null or the caller's.
     if let Some(len) = unsafe { len.as_mut() } {
-        // SAFETY: the caller says that there is so much room.
+        // SAFETY: the caller guarantees this much room.
         unsafe { Address::of(from).write(address, len) };
     }
 }
 
 /// A copy of a descriptor was made.
 pub fn duplicated(socket: &'static Socket, copy: c_int) {
-    // Without a place for it the copy is none of the connection's descriptors, and does not keep it.
+    // Without room in the table the copy is not a descriptor of the connection and does not keep it open.
     if copy >= 0 && TABLE.make_room(copy) && socket.add_descriptor() {
         TABLE.put(copy, socket);
-        // A set continues with a copy when the descriptor that was put there is closed.
+        // An epoll set keeps a copy when the descriptor that was added is closed.
         if socket.set().is_some() {
             socket.stack.with(|inner, now| inner.arm(socket.slot, now));
         }

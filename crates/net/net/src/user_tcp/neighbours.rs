@@ -1,20 +1,20 @@
-//! Where on the wire a packet goes: to where the last frame from its destination came from. A server only answers, so
-//! it needs no ARP of its own; and a router that takes over is followed with the first frame that it brings.
+//! Ethernet addresses of hosts: a packet goes to the source of the last frame from its destination. A server only
+//! answers, so it needs no ARP of its own; and after a failover of a router, its first frame updates the address.
 //!
-//! This is for who has no connection yet, or none any more: anybody can send a frame with anybody's address. Where an
-//! open connection's answers go its slot in [`super::stack`] knows, from frames that fitted the connection.
+//! This is only for hosts without an open connection, because any host can send a frame with a foreign address. For an
+//! open connection the slot in [`super::stack`] has the address, from frames that fitted the connection.
 //!
-//! Invariant: the addresses of at most twice [`MANY`] hosts are kept; those of hosts that were heard of longest ago are
-//! forgotten first, but for those with a connection.
+//! Invariant: the addresses of at most twice [`MANY`] hosts are kept. The least recently received ones are forgotten
+//! first, except for hosts with a connection.
 
 use super::link::Mac;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// See the module.
+/// Hosts per generation.
 const MANY: usize = 1 << 15;
 
-/// See the module.
+/// Ethernet addresses of hosts, in two generations.
 #[derive(Default)]
 pub struct Neighbours {
     young: HashMap<IpAddr, Mac>,
@@ -22,7 +22,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// A frame of this host came from there. `true`: there are too many, and [`Neighbours::forget`] is due.
+    /// Stores the address of a host's frame. `true`: there are too many, and [`Neighbours::forget`] is due.
     pub fn learn(&mut self, host: IpAddr, mac: Mac) -> bool {
         if self.young.get(&host) != Some(&mac) {
             self.young.insert(host, mac);
@@ -30,12 +30,12 @@ impl Neighbours {
         self.young.len() > MANY
     }
 
-    /// Where its frames came from.
+    /// Address of the host's last frame.
     pub fn get(&self, host: IpAddr) -> Option<Mac> {
         self.young.get(&host).or_else(|| self.old.get(&host)).copied()
     }
 
-    /// Forgets those that were heard of longest ago, but not these.
+    /// Forgets the older generation, except for these hosts.
     pub fn forget(&mut self, not_these: impl Iterator<Item = IpAddr>) {
         let kept: HashMap<_, _> = not_these.filter_map(|host| Some((host, self.get(host)?))).collect();
         self.old = std::mem::replace(&mut self.young, kept);

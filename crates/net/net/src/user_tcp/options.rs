@@ -81,7 +81,7 @@ pub unsafe fn set(
             place.store(time_ms, Ordering::Relaxed);
             Ok(())
         }
-        // Nothing that a stack does differently for it.
+        // The stack has nothing to change for these.
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => Ok(()),
         (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF | libc::SO_REUSEADDR | libc::SO_PRIORITY) => {
             Ok(())
@@ -91,7 +91,7 @@ pub unsafe fn set(
     }
 }
 
-/// What keepalive is told on one connection.
+/// Keepalive parameters of one connection.
 #[derive(Clone, Copy)]
 pub struct KeepaliveSetting {
     is_on: bool,
@@ -102,7 +102,7 @@ pub struct KeepaliveSetting {
 
 impl Default for KeepaliveSetting {
     fn default() -> Self {
-        // The kernel's.
+        // The kernel's defaults.
         Self { is_on: false, idle_s: 7200, interval_s: 75, probes: 9 }
     }
 }
@@ -155,7 +155,7 @@ pub unsafe fn get(
     let len = unsafe { len.as_mut() }.filter(|_| !value.is_null()).ok_or(libc::EFAULT)?;
     let bytes = number.to_ne_bytes();
     let fits = bytes.len().min(*len as usize);
-    // SAFETY: the caller says that so many bytes fit.
+    // SAFETY: the caller guarantees room for so many bytes.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), fits) };
     *len = fits as socklen_t;
     Ok(())

@@ -1,4 +1,4 @@
-//! The header of Ethernet, and the checksum of TCP where the kernel has left it for a card to fill in.
+//! The Ethernet header, and TCP checksums that the kernel has left to a NIC.
 
 use super::link::{ETHERNET_LEN_BYTES, Mac};
 use redoubt_tcp::Checksum;
@@ -7,13 +7,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
 
-/// A frame, taken apart.
+/// A parsed frame.
 pub struct Header<'frame> {
-    /// The card from which it comes.
+    /// Source Ethernet address.
     pub source: Mac,
-    /// The host from which it comes.
+    /// Source host.
     pub from: IpAddr,
-    /// The packet of IP, with what is behind it.
+    /// The IP packet and the bytes after it.
     pub packet: &'frame [u8],
 }
 
@@ -21,7 +21,7 @@ fn array<const LEN: usize>(bytes: &[u8], at: usize) -> Option<[u8; LEN]> {
     bytes.get(at..at + LEN)?.try_into().ok()
 }
 
-/// Takes a frame apart. `None`: it is not IP.
+/// Parses a frame. `None`: it is not IP.
 pub fn split(frame: &[u8]) -> Option<Header<'_>> {
     let packet = frame.get(ETHERNET_LEN_BYTES..)?;
     let from = match array(frame, 12)? {
@@ -32,7 +32,7 @@ pub fn split(frame: &[u8]) -> Option<Header<'_>> {
     Some(Header { source: array(frame, 6)?, from, packet })
 }
 
-/// The hosts from which and to which a packet of IP goes.
+/// Source and destination host of an IP packet.
 pub fn hosts(packet: &[u8]) -> Option<[IpAddr; 2]> {
     Some(match packet.first()? >> 4 {
         4 => [array::<4>(packet, 12)?, array::<4>(packet, 16)?].map(IpAddr::from),
@@ -41,7 +41,7 @@ pub fn hosts(packet: &[u8]) -> Option<[IpAddr; 2]> {
     })
 }
 
-/// Writes the header of a frame.
+/// Writes the Ethernet header of a frame.
 pub fn write_header(header: &mut [u8], to: Mac, from: Mac, is_ipv6: bool) {
     let kind = if is_ipv6 { IPV6 } else { IPV4 };
     let bytes = to.into_iter().chain(from).chain(kind);
@@ -52,8 +52,8 @@ fn sum(bytes: &[u8]) -> u32 {
     bytes.chunks_exact(2).map(|pair| pair.iter().fold(0, |all, byte| all << 8 | u32::from(*byte))).sum()
 }
 
-/// The checksum is that of the addresses and the length alone, to be completed by a card: the packet has never been on
-/// a wire.
+/// The checksum covers only the addresses and the length, to be completed by a NIC: the packet has never been on a
+/// wire.
 fn is_partial(packet: &[u8]) -> Option<bool> {
     let (header, addresses, len) = match packet.first()? >> 4 {
         4 => {
@@ -70,7 +70,7 @@ fn is_partial(packet: &[u8]) -> Option<bool> {
     Some(u32::from(u16::from_be_bytes(array(packet, header + 16)?)) == folded)
 }
 
-/// Whether the checksum of a packet is to be looked at; some may be unfinished where the link says so.
+/// Whether the checksum of a packet is to be verified; on a `partial` link some checksums may be incomplete.
 pub fn checksum(packet: &[u8], partial: bool) -> Checksum {
     if partial && is_partial(packet) == Some(true) { Checksum::Trust } else { Checksum::Verify }
 }

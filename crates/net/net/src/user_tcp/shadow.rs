@@ -1,10 +1,11 @@
-//! Listeners of the server, of which the stacks take connections as well: what they have taken waits here for accept.
+//! Listeners of the server for which the stacks accept connections as well: these wait here for accept.
 //!
-//! A listener's descriptor is the kernel's. Who polls it also polls the listener's bell, see [`super::waits`].
+//! A listener's descriptor is the kernel's. A thread that polls it also polls the listener's bell, see
+//! [`super::waits`].
 //!
-//! Shadows are never given back to the system, of which a server has a few: every wait of every thread looks for them,
-//! without a lock. A queue's lock is taken last, and nothing else is taken under it. The bell rings only while somebody
-//! waits: it is rung and silenced under that lock.
+//! Shadows are never freed; a server has only a few. Every wait of every thread looks them up, without a lock. A
+//! queue's lock is taken last, and nothing else is taken under it. The bell rings only while a connection waits: it is
+//! rung and silenced under that lock.
 
 use super::doorbell::Doorbell;
 use super::socket::Socket;
@@ -19,56 +20,56 @@ use std::sync::{Mutex, MutexGuard};
 
 /// A connection that waits for accept.
 pub struct Accepted {
-    /// It.
+    /// The connection.
     pub socket: &'static Socket,
-    /// Its ends.
+    /// Local address.
     pub local: SocketAddr,
-    /// See there.
+    /// Address of the peer.
     pub peer: SocketAddr,
 }
 
-/// See the module.
+/// A listener of the server, and the stacks' connections that wait for accept.
 pub struct Shadow {
     fd: c_int,
     bound: SocketAddr,
-    /// It is bound to `[::]` and does not take connections of IPv4.
+    /// It is bound to `[::]` and does not accept IPv4 connections.
     is_only_ipv6: bool,
     backlog: usize,
     bell: Doorbell,
     queue: Mutex<VecDeque<Accepted>>,
 }
 
-/// By the listeners' descriptors.
+/// Shadows by the listeners' descriptors.
 static TABLE: Descriptors<Shadow> = Descriptors::new();
 
-/// All there are.
+/// All shadows.
 pub fn all() -> Vec<&'static Shadow> {
     in_range(0..=usize::MAX).filter_map(get).collect()
 }
 
-/// The one of this descriptor. Without any at all it costs two loads.
+/// The shadow of this descriptor. Without any shadows the lookup costs two loads.
 #[inline]
 pub fn get(fd: c_int) -> Option<&'static Shadow> {
     TABLE.get(fd)
 }
 
-/// Adds one. `false`: the number of its descriptor is too large.
+/// Adds a shadow. `false`: the number of its descriptor is too large.
 pub fn add(shadow: &'static Shadow) -> bool {
     TABLE.put(shadow.fd, shadow)
 }
 
-/// Takes one out.
+/// Removes a shadow.
 pub fn remove(fd: c_int) -> Option<&'static Shadow> {
     TABLE.take(fd)
 }
 
-/// The descriptors of a range that have one.
+/// The descriptors of a range that have a shadow.
 pub fn in_range(range: RangeInclusive<usize>) -> impl Iterator<Item = c_int> {
     TABLE.in_range(range)
 }
 
 impl Shadow {
-    /// For a listening socket that is bound there.
+    /// The shadow of a listening socket with this bound address.
     ///
     /// # Errors
     /// Those of the kernel.
@@ -82,17 +83,17 @@ impl Shadow {
         self.bound.port()
     }
 
-    /// The addresses of its connections are told as those of IPv6.
+    /// The addresses of its connections are reported as IPv6 addresses.
     pub fn is_ipv6(&self) -> bool {
         self.bound.is_ipv6()
     }
 
-    /// How many connections may wait.
+    /// Maximum number of waiting connections.
     pub fn backlog(&self) -> usize {
         self.backlog
     }
 
-    /// Connections to this address are its.
+    /// Connections to this address belong to the listener.
     pub fn covers(&self, address: IpAddr) -> bool {
         let is_all = self.bound.ip().is_unspecified();
         self.bound.ip() == address
@@ -104,24 +105,24 @@ impl Shadow {
         self.queue.lock().ignore_poison()
     }
 
-    /// One more may wait.
+    /// Another connection may wait.
     pub fn has_room(&self) -> bool {
         self.queue().len() < self.backlog
     }
 
-    /// One more waits; to be followed by [`Shadow::knock`].
+    /// Adds a waiting connection; to be followed by [`Shadow::knock`].
     pub fn push(&self, accepted: Accepted) {
         self.queue().push_back(accepted);
     }
 
-    /// Back to where it came from, for the next accept.
+    /// Puts a connection back to the front, for the next accept.
     pub fn push_back(&self, accepted: Accepted) {
         self.queue().push_front(accepted);
         self.knock();
     }
 
-    /// Tells who polls that somebody waits, if nobody has taken him meanwhile: MySQL takes it for an error if there is
-    /// nobody.
+    /// Signals the polling threads that a connection waits, unless another thread has accepted it meanwhile: MySQL
+    /// treats an accept without a connection as an error.
     pub fn knock(&self) {
         let queue = self.queue();
         if !queue.is_empty() {
@@ -129,7 +130,7 @@ impl Shadow {
         }
     }
 
-    /// The first that waits.
+    /// Takes the first waiting connection.
     pub fn pop(&self) -> Option<Accepted> {
         let mut queue = self.queue();
         let first = queue.pop_front();
@@ -139,7 +140,7 @@ impl Shadow {
         first
     }
 
-    /// What tells that somebody waits.
+    /// Descriptor that is readable while a connection waits.
     pub fn bell(&self) -> c_int {
         self.bell.as_raw_fd()
     }
@@ -149,7 +150,7 @@ impl Shadow {
 mod tests {
     use super::*;
 
-    /// Another thread has taken whom the knock was for.
+    /// Another thread has accepted the connection of the knock.
     #[test]
     fn a_knock_for_nobody_is_not_heard() {
         let shadow = Shadow::new(7, "127.0.0.1:3306".parse().unwrap(), false, 5).unwrap();

@@ -1,21 +1,21 @@
-//! One connection as the server's threads see it: what they can do with it now, and the wait for more.
+//! One connection as the server's threads see it: its readiness, and the wait for changes.
 //!
-//! The server's descriptor is an eventfd of the kernel, so its number is nobody else's. It becomes readable only when
-//! the server has asked the kernel about it, see [`super::stack`].
+//! The server's descriptor is an eventfd of the kernel, so its number is unique. It becomes readable only when the
+//! server has asked the kernel about it, see [`super::stack`].
 //!
-//! A thread that waits for a connection with a [`Lane`] waits there, and takes what comes itself; where there is none, or
-//! another thread has it, it waits for who does.
+//! A thread that waits for a connection with a [`Lane`] waits there, and receives the frames itself. Without a lane, or
+//! while another thread attends it, the thread waits for the receiving thread.
 //!
-//! What has come by a lane is read ahead, so that a server which asks for a header and then for the rest takes the
-//! stack's lock once; then `ready` may say that there is something to read when it was read a moment ago, which
-//! [`Socket::ready_now`] finds out.
+//! Bytes received by a lane are read ahead, so that a server which asks for a header and then for the rest takes the
+//! stack's lock once. So `ready` may still be set after the bytes were read; [`Socket::ready_now`] checks this.
 //!
-//! What is in a set of epoll shares the set's lane ([`super::sets`]) and is not read ahead, so that `ready` is true.
+//! A connection in an epoll set shares the set's lane ([`super::sets`]) and is not read ahead, so that `ready` is
+//! exact.
 //!
-//! Lock order: the stack, then what was read ahead. Invariants: `ready`, `lane` and `set` are written under the lock of
-//! the stack only. A waiter is counted before it looks at `ready` for the last time, and `ready` is written before the
-//! waiters are looked at, so no wake-up is missed. Sockets are never given back to the system: whoever holds one finds
-//! out by its generation, under the lock, whether it still is his.
+//! Lock order: the stack, then the bytes read ahead. Invariants: `ready`, `lane` and `set` are written under the lock
+//! of the stack only. A waiter is counted before its last check of `ready`, and `ready` is written before the waiters
+//! are checked, so no wake-up is missed. Sockets are never freed: under the lock, the generation shows whether a socket
+//! still is the caller's connection.
 
 use super::ahead::Ahead;
 use super::lane::Lane;
@@ -38,20 +38,21 @@ pub const PEER_CLOSED: u32 = 4;
 pub const HANG_UP: u32 = 8;
 /// There is an error.
 pub const ERROR: u32 = 16;
-/// The server has closed it.
+/// The server has closed the connection.
 pub const CLOSED: u32 = 32;
 
 const NONBLOCK: u32 = 1;
-/// After so many waits a connection gets a lane: one that ends after its first statements is not worth the trouble.
+/// A connection gets a lane after this many waits: for a connection that ends after its first statements the cost is
+/// too high.
 const WAITS_BEFORE_LANE: u32 = 6;
-/// If there was none it asks again after so many more.
+/// Waits before the next attempt, if no lane was available.
 const WAITS_BETWEEN: u32 = 32;
 
-/// One connection as the server's threads see it: what they can do with it now, and the wait for more.
+/// One connection as the server's threads see it: its readiness, and the wait for changes.
 pub struct Socket {
-    /// Whose it is.
+    /// Stack of the connection.
     pub stack: &'static Stack,
-    /// Its place there.
+    /// Index of its slot in the stack.
     pub slot: u32,
     ready: AtomicU32,
     waiters: AtomicU32,
@@ -60,11 +61,11 @@ pub struct Socket {
     descriptors: AtomicU32,
     lane: AtomicPtr<Lane>,
     set: AtomicPtr<Set>,
-    /// Its place in the set.
+    /// Index in the set.
     place: AtomicU32,
     waits: AtomicU32,
     ahead: Mutex<Ahead>,
-    /// All that was read ahead was taken since `ready` was written.
+    /// All bytes read ahead were taken since `ready` was written.
     is_stale: AtomicBool,
     /// SO_RCVTIMEO and SO_SNDTIMEO in milliseconds; 0: none.
     pub timeouts_ms: [AtomicI64; 2],
@@ -73,7 +74,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// For a place of a stack.
+    /// The socket of a slot of a stack.
     pub fn new(stack: &'static Stack, slot: u32) -> Self {
         Self {
             stack,
@@ -94,7 +95,7 @@ impl Socket {
         }
     }
 
-    /// Which connection it is now.
+    /// Number of the connection that currently uses the socket.
     pub fn generation(&self) -> u32 {
         self.generation.load(Ordering::Acquire)
     }
@@ -122,39 +123,39 @@ impl Socket {
         self.descriptors.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// One less. `true`: it was the last.
+    /// Removes a descriptor. `true`: it was the last.
     pub fn remove_descriptor(&self) -> bool {
         self.descriptors.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// What can be done now.
+    /// Current readiness.
     pub fn ready(&self) -> u32 {
         self.ready.load(Ordering::SeqCst)
     }
 
-    /// Writes that down, under the lock of the stack. What it was before.
+    /// Sets the readiness, under the lock of the stack, and returns the previous value.
     pub fn set_ready(&self, ready: u32) -> u32 {
         self.is_stale.store(false, Ordering::Relaxed);
         self.ready.swap(ready, Ordering::SeqCst)
     }
 
-    /// Threads wait for it alone.
+    /// Threads wait for this connection alone.
     pub fn is_waited_for(&self) -> bool {
         self.waiters.load(Ordering::SeqCst) != 0 || self.lane().is_some_and(Lane::is_polled)
     }
 
-    /// The set of epoll in which it is, if that is looked after.
+    /// The epoll set of the connection, if the stack handles it.
     pub fn set(&self) -> Option<&'static Set> {
         // SAFETY: null, or a set, which is there for good.
         unsafe { self.set.load(Ordering::SeqCst).as_ref() }
     }
 
-    /// Its place there.
+    /// Index in the set.
     pub fn place(&self) -> u32 {
         self.place.load(Ordering::Relaxed)
     }
 
-    /// Says so, under the lock of the stack and that of the set.
+    /// Sets the epoll set, under the locks of the stack and of the set.
     pub fn set_set(&self, set: Option<(&'static Set, u32)>) {
         if let Some((_, place)) = set {
             self.place.store(place, Ordering::Relaxed);
@@ -163,39 +164,39 @@ impl Socket {
         self.set.store(set, Ordering::SeqCst);
     }
 
-    /// A set may look after it: it is in none, and its descriptor is the only one.
+    /// An epoll set may handle the connection: it is in none, and its descriptor is the only one.
     pub fn may_join(&self) -> bool {
         self.set().is_none() && self.descriptors.load(Ordering::Acquire) == 1
     }
 
-    /// By which its frames come, if no others do.
+    /// The lane for the frames of this connection only.
     fn own_lane(&self) -> Option<&'static Lane> {
         self.lane().filter(|lane| !lane.is_shared())
     }
 
-    /// What comes for it is read ahead: there is a thread of its own for it.
+    /// Received bytes are read ahead: a thread waits for this connection alone.
     pub fn reads_ahead(&self) -> bool {
         self.lane().is_some() && self.set().is_none()
     }
 
-    /// By which its frames come, if not by the link itself.
+    /// The lane for its frames; `None`: the link itself.
     pub fn lane(&self) -> Option<&'static Lane> {
         // SAFETY: null, or a lane, which is there for good.
         unsafe { self.lane.load(Ordering::SeqCst).as_ref() }
     }
 
-    /// Says so, under the lock of the stack. Who waits at the old one is to be woken.
+    /// Sets the lane, under the lock of the stack. The caller wakes the threads that wait at the old one.
     pub fn set_lane(&self, lane: Option<&'static Lane>) {
         let lane = lane.map_or(std::ptr::null_mut(), |lane| std::ptr::from_ref(lane).cast_mut());
         self.lane.store(lane, Ordering::SeqCst);
     }
 
-    /// Something has come for it that nobody has looked at.
+    /// Frames have arrived that were not received yet.
     pub fn has_frames(&self) -> bool {
         self.lane().is_some_and(Lane::has_frames)
     }
 
-    /// What can be done now, with what has come until now.
+    /// Readiness, including the frames that have arrived until now.
     pub fn ready_now(&'static self) -> u32 {
         if self.has_frames() {
             self.stack.with(|inner, now| inner.look_at(self, now));
@@ -205,12 +206,13 @@ impl Socket {
         self.ready()
     }
 
-    /// What was read ahead.
+    /// The bytes read ahead.
     pub fn ahead(&self) -> MutexGuard<'_, Ahead> {
         self.ahead.lock().ignore_poison()
     }
 
-    /// Takes what was read ahead, without the stack's lock; for a connection with a lane only. `None`: there is nothing.
+    /// Takes bytes that were read ahead, without the stack's lock; for a connection with a lane only. `None`: there are
+    /// none.
     pub fn take_ahead(&self, target: &mut [u8]) -> Option<usize> {
         let mut ahead = self.ahead();
         let len = ahead.take(target);
@@ -220,7 +222,7 @@ impl Socket {
         (len > 0).then_some(len)
     }
 
-    /// Wakes everybody who waits.
+    /// Wakes all waiting threads.
     pub fn wake(&self) {
         if let Some(lane) = self.lane().filter(|lane| lane.is_polled()) {
             lane.ring();
@@ -239,12 +241,12 @@ impl Socket {
         unsafe { libc::syscall(libc::SYS_futex, self.ready.as_ptr(), operation, c_int::MAX) };
     }
 
-    /// Calls do not wait.
+    /// Calls do not block.
     pub fn is_nonblocking(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & NONBLOCK != 0
     }
 
-    /// Says whether calls wait.
+    /// Sets whether calls block.
     pub fn set_nonblocking(&self, wanted: bool) {
         if wanted {
             self.flags.fetch_or(NONBLOCK, Ordering::Relaxed);
@@ -253,7 +255,7 @@ impl Socket {
         }
     }
 
-    /// Waits until one of these is so, at most until then.
+    /// Waits until one of these conditions holds or the time has passed.
     ///
     /// # Errors
     /// EINTR.
@@ -261,7 +263,7 @@ impl Socket {
         self.apart(|| self.wait_anyhow(wanted, until))
     }
 
-    /// While a thread waits for a connection alone, its set does not have its frames.
+    /// While a thread waits for a connection alone, its frames do not go to the set.
     fn apart<Done>(&'static self, wait: impl FnOnce() -> Done) -> Done {
         if self.set().is_none() {
             return wait();
@@ -294,7 +296,7 @@ impl Socket {
         }
     }
 
-    /// The same with a mask of signals. `None`: that is only possible in the kernel.
+    /// The same with a signal mask. `None`: only the kernel can wait in this case.
     pub fn wait_with_mask(
         &'static self,
         wanted: u32,
@@ -307,7 +309,7 @@ impl Socket {
         })
     }
 
-    /// Waits at the lane and takes what comes. `None`: there is none (any more), or another thread does.
+    /// Waits at the lane and receives its frames. `None`: there is no lane (any more), or another thread attends it.
     fn wait_at_lane(
         &'static self,
         wanted: u32,
@@ -318,7 +320,7 @@ impl Socket {
         let result = self.wait_attending(lane, wanted, until, mask);
         lane.leave();
         if self.waiters.load(Ordering::SeqCst) != 0 {
-            // One of them is to attend now.
+            // One of the waiters has to attend the lane now.
             self.wake_waiters();
         }
         result
@@ -351,15 +353,16 @@ impl Socket {
         }
     }
 
-    /// `None`: there is a lane now that nobody attends to.
+    /// `None`: there is a lane now that no thread attends.
     fn wait_counted(&self, wanted: u32, until: Option<Instant>) -> Option<Result<u32, c_int>> {
         loop {
             let ready = self.ready();
             if ready & wanted != 0 {
                 return Some(Ok(ready));
             }
-            // Who attends now wakes this thread when he leaves. If he leaves before it sleeps, it is the stack's thread
-            // that takes what comes, some milliseconds later: two threads that wait for one connection are rare.
+            // The thread that attends the lane wakes this one when it leaves. If it leaves before this one sleeps, the
+            // stack's thread receives the frames, some milliseconds later: two threads that wait for one connection are
+            // rare.
             if self.own_lane().is_some_and(|lane| !lane.is_attended()) {
                 return None;
             }
@@ -380,7 +383,7 @@ impl Socket {
     }
 }
 
-/// As the kernel wants it.
+/// The time as a kernel structure.
 pub fn timespec(rest: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: libc::time_t::try_from(rest.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -388,14 +391,15 @@ pub fn timespec(rest: Duration) -> libc::timespec {
     }
 }
 
-/// What is new to who waits for changes. As with the kernel's TCP, all that is so is, when a side ends or fails.
+/// New events for waiters with edge triggers. As in the kernel's TCP, the end or failure of a side reports all current
+/// events.
 pub fn news(before: u32, ready: u32, has_more: bool) -> u32 {
     let new = ready & !before;
     let is_end = new & (PEER_CLOSED | HANG_UP | ERROR) != 0;
     if is_end { ready } else { new | if has_more { READABLE } else { 0 } }
 }
 
-/// Which of these events are there.
+/// The pending events among the wanted ones.
 pub fn events(ready: u32, wanted: c_short) -> c_short {
     let table = [
         (READABLE, wanted & (libc::POLLIN | libc::POLLRDNORM)),
@@ -408,7 +412,7 @@ pub fn events(ready: u32, wanted: c_short) -> c_short {
     table.into_iter().filter(|(bit, _)| ready & bit != 0).fold(0, |all, (_, event)| all | event)
 }
 
-/// What has to be so for one of these events.
+/// The readiness that corresponds to these events.
 pub fn wanted(events: c_short) -> u32 {
     let table = [
         (libc::POLLIN | libc::POLLRDNORM, READABLE),

@@ -1,20 +1,20 @@
-//! A stack: one queue of a NIC, the TCP over it, its connections, and the thread that looks after them.
+//! A stack: one queue of a NIC, the TCP over it, its connections, and the thread that serves them.
 //!
-//! One lock guards it all. The server's threads read and write under it, and send their frames themselves: an answer
-//! needs no other thread. What comes by a lane (see [`super::lane`]) is taken by the thread that waits for its
-//! connection, or for the epoll set in which it is (see [`super::sets`]); what comes by the link itself (handshakes,
-//! the first statements, connections that are waited for with others) is taken by the stack's thread, which wakes whoever
-//! waits for it. Rings between the threads would save the lock, and cost a
-//! second copy of all bytes and another thread's wake-up for each answer.
+//! One lock guards everything. The server's threads read and write under it, and send their frames themselves: an
+//! answer needs no other thread. Frames of a lane (see [`super::lane`]) are received by the thread that waits for its
+//! connection, or for its epoll set (see [`super::sets`]). Frames of the link itself are received by the stack's
+//! thread, which wakes the waiting thread. These are handshakes, the first statements, and connections that are waited
+//! for with others. Rings between the threads would save the lock, and cost a second copy of all bytes and another
+//! thread's wake-up for each answer.
 //!
-//! The thread sleeps in poll for frames and for its doorbell. It is rung when a thread of the server has brought about
-//! something that is due before it would wake up by itself, which is never later than [`DOZE`] after the last work, so
-//! that the usual timers of answers do not need the bell. When it is awake it also takes what lies in lanes to which
-//! nobody attends, as their threads are at work: every [`CARE`] if something of such a connection waits to be sent.
+//! The thread sleeps in poll for frames and for its doorbell. A thread of the server rings the doorbell for a timer
+//! that is due before the stack's thread would wake up by itself. That is never later than [`DOZE`] after the last
+//! work, so that the usual timers of answers do not need the bell. While awake, the thread also receives the frames of
+//! unattended lanes, whose threads are at work: every [`CARE`] if such a connection has unsent bytes.
 //!
-//! Lock order: a stack, then the queue of a listener or the members of a set; never two stacks. Threads are woken, and the kernel is told to
-//! send, after the lock is given back. Under it are only calls that do not wait: the signal of a connection on which a
-//! thread waits in the kernel, and changes of the maps of the program in the driver.
+//! Lock order: a stack, then the queue of a listener or the members of a set; never two stacks. The lock is released
+//! before threads are woken and before the kernel is called to send. Under it are only calls that do not wait: the
+//! signal of a connection on which a thread waits in the kernel, and changes of the maps of the program in the driver.
 
 mod frames;
 mod lanes;
@@ -43,55 +43,55 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Frames that are taken before others get the lock.
+/// Frames received before other threads get the lock.
 const BATCH: usize = 64;
-/// For how long the thread sleeps at most when there was work a moment ago, and so how late a timer may be.
+/// Maximum sleep of the thread shortly after work, and so the maximum delay of a timer.
 const DOZE: Duration = Duration::from_millis(10);
-/// The same when something could not be sent, or waits in a connection to whose lane nobody attends.
+/// Maximum sleep when something could not be sent, or an unattended lane has a connection with unsent bytes.
 const CARE: Duration = Duration::from_millis(1);
-/// How often a thread looks for the lock before it sleeps until it is given back, and how long between.
+/// Attempts to take the lock before the thread blocks on it, and the pause between them.
 const YIELDS: usize = 8;
 const SPINS: usize = 64;
-/// So often a thread has the kernel send and continues, until it leaves the rest to the stack's.
+/// Sends per call of `finish`, before the rest is left to the stack's thread.
 const ROUNDS: usize = 64;
-/// Connections whose first frames' origin is kept until they are accepted.
+/// Limit of pending connections whose source address is remembered.
 const MOST_OPENING: usize = 4096;
-/// How often it looks at the interface's addresses and at what is wanted.
+/// Interval between checks of the interface's addresses and of the configuration.
 const LOOK: Duration = Duration::from_secs(1);
-/// For how long there must have been no work for a longer sleep.
+/// Idle time before the thread sleeps longer.
 const REST: Duration = Duration::from_secs(1);
 
 /// One connection, for the server or for its listener's queue.
 pub struct Slot {
-    /// As the server's threads see it.
+    /// The connection as the server's threads see it.
     pub socket: &'static Socket,
     /// `None`: free.
     pub id: Option<ConnectionId>,
-    /// Its ends.
+    /// Local address.
     pub local: SocketAddr,
-    /// See there.
+    /// Address of the peer.
     pub peer: SocketAddr,
     /// The server has ended reading, writing.
     pub is_shut: [bool; 2],
-    /// An error that the server has not heard of.
+    /// An error that the server has not received yet.
     pub error: c_int,
-    /// The server has heard of the error with which the connection ended.
+    /// The server has received the error with which the connection ended.
     pub is_told: bool,
     /// TCP_NODELAY.
     pub is_nodelay: bool,
-    /// SO_KEEPALIVE and what belongs to it.
+    /// SO_KEEPALIVE and its parameters.
     pub keepalive: KeepaliveSetting,
-    /// The server is told its addresses as those of IPv6.
+    /// The server gets its addresses as IPv6 addresses.
     pub is_ipv6: bool,
-    /// The card from which its last frame came.
+    /// Source address of its last frame.
     card: Mac,
-    /// By which its frames come, if not by the link itself.
+    /// The lane for its frames; `None`: the link itself.
     lane: Option<&'static Lane>,
-    /// Threads that wait for it alone although it is in a set.
+    /// Threads that wait for this connection alone although it is in a set.
     apart: u32,
-    /// Bytes that could be read when that was last looked at.
+    /// Readable bytes at the last check.
     unread_bytes: u32,
-    /// The kernel was asked about the placeholder: it is kept readable when the connection is.
+    /// The kernel polls the placeholder: it is kept readable while the connection is.
     is_armed: bool,
     /// Threads that wait in the kernel for room: it is readable when there is room, too.
     waits_for_room: u32,
@@ -105,54 +105,54 @@ struct Listening {
     steering: Steering,
 }
 
-/// What the lock guards.
+/// Stack state under the lock.
 pub struct Inner {
     /// TCP.
     pub engine: Engine,
     link: Box<dyn Link>,
     neighbours: Neighbours,
-    /// From where those were opened that wait to be accepted, by their peers.
+    /// Source addresses of pending connections, by their peers.
     opening: HashMap<SocketAddr, Mac>,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// By the places of connections in the engine; only good if the slot there has the same.
+    /// Slots by engine index; an entry is valid only if the slot has the same connection.
     by_place: Vec<u32>,
     connections: usize,
     lanes: lanes::Lanes,
     listening: Vec<Listening>,
     addresses: BTreeSet<IpAddr>,
-    /// Places of connections whose address the interface does not have any more: they are silent until it has it again.
+    /// Local addresses of connections that the interface has lost: they are silent until it has the address again.
     absent: BTreeSet<SocketAddr>,
-    /// New connections are taken.
+    /// New connections are accepted.
     pub is_on: bool,
     /// Its interface was deleted.
     pub is_gone: bool,
     wake: Few<&'static Socket>,
     knock: Few<&'static Shadow>,
-    /// The kernel would not send at once.
+    /// The kernel has not sent everything at once.
     is_unsent: bool,
     opened: u64,
-    /// Frames that have come.
+    /// Number of received frames.
     frames: u64,
 }
 
-/// What is to be done without the lock.
+/// Work to be done without the lock.
 struct Todo {
     wake: Few<&'static Socket>,
     knock: Few<&'static Shadow>,
     kicks: Few<Kick>,
-    /// There was no room for all that is to be sent.
+    /// The link had no room for all pending frames.
     is_blocked: bool,
 }
 
-/// See the module.
+/// One queue of a NIC with TCP, its connections and their thread.
 pub struct Stack {
     inner: Mutex<Inner>,
     doorbell: Doorbell,
     interface: Interface,
     number: usize,
     begin: Instant,
-    /// When the thread wakes up by itself; 0: it is awake, or will look again before it sleeps.
+    /// Time at which the thread wakes up by itself, in microseconds; 0: it is awake, or checks again before it sleeps.
     wakes_at: AtomicU64,
 }
 
@@ -221,7 +221,7 @@ impl Stack {
         self.number
     }
 
-    /// In words.
+    /// Description for the log.
     pub fn description(&self) -> String {
         let inner = self.lock();
         let mode = match inner.link.mode() {
@@ -237,8 +237,8 @@ impl Stack {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // It is held for a short time: who holds it for longer has lost the processor, and is let have it again. To
-        // sleep for it would cost both a call of the kernel more.
+        // The lock is held for a short time. A thread that holds it for longer was preempted, and yielding lets it run
+        // again. Sleeping on the lock would cost each of the two threads a system call more.
         for _ in 0..YIELDS {
             if let Some(guard) = self.inner.try_lock().ignore_poison_if_free() {
                 return guard;
@@ -251,7 +251,7 @@ impl Stack {
         self.inner.lock().ignore_poison()
     }
 
-    /// Does something with the stack, and what follows from it.
+    /// Calls a function with the stack, and then does the resulting work.
     pub fn with<Done>(&'static self, call: impl FnOnce(&mut Inner, Micros) -> Done) -> Done {
         let mut inner = self.lock();
         let now = self.now();
@@ -260,7 +260,7 @@ impl Stack {
         done
     }
 
-    /// Does what follows from anything that was done, and gives the lock back.
+    /// Does the work that results from a change, and releases the lock.
     fn finish<'lock>(&'lock self, mut inner: MutexGuard<'lock, Inner>, now: Micros) {
         for _ in 0..ROUNDS {
             inner.settle(now);
@@ -282,7 +282,7 @@ impl Stack {
             inner = self.lock();
             in_vain.iter().for_each(|kick| inner.link.put_back(kick));
             if is_down {
-                // Whoever has something to send next tries again, or the stack's thread when it wakes up.
+                // The next thread that sends tries again, or the stack's thread when it wakes up.
                 return;
             }
             if !in_vain.is_empty() {
@@ -360,7 +360,7 @@ impl Todo {
         self.knock.iter().for_each(Shadow::knock);
     }
 
-    /// Those that were in vain, and whether that was so since the interface is down.
+    /// The kicks that did not send everything, and whether the interface is down.
     fn kick(&self) -> (Few<Kick>, bool) {
         let (mut in_vain, mut is_down) = (Few::default(), false);
         for kick in self.kicks.iter() {
@@ -385,13 +385,13 @@ impl Inner {
         }
     }
 
-    /// The stack's thread is to be awake before that time.
+    /// The stack's thread has to be awake before that time.
     fn is_due_before(&self, time: u64) -> bool {
-        // Somebody has to look after lanes while their threads are at work.
+        // Lanes in use have to be served while their threads are at work.
         self.lanes.is_any_used() || self.engine.next_timer().is_some_and(|due| due.0 < time)
     }
 
-    /// What follows from anything that was done: threads to wake, frames to send.
+    /// Does the work that results from a change: threads to wake, frames to send.
     fn settle(&mut self, now: Micros) {
         self.refresh_changed();
         self.transmit(now);
@@ -405,7 +405,7 @@ impl Inner {
         }
     }
 
-    /// Takes what the engine has ready for listeners.
+    /// Takes the connections that the engine has ready for listeners.
     pub fn accept(&mut self, stack: &'static Stack) {
         for at in 0..self.listening.len() {
             while let Some(listening) = self.listening.get(at).filter(|listening| listening.shadow.has_room())
@@ -477,7 +477,7 @@ impl Inner {
         Some((id, slot))
     }
 
-    /// Writes down what can be done with a connection now.
+    /// Updates the readiness of a connection.
     pub fn refresh(&mut self, number: u32) {
         let Some(slot) = self.slots.get_mut(number as usize) else { return };
         let Some(id) = slot.id else { return };
@@ -518,7 +518,7 @@ impl Inner {
         if let Some(slot) = self.slots.get_mut(number as usize) {
             slot.is_armed = true;
         }
-        // Nobody would look at what comes by a lane.
+        // No thread would receive the frames of a lane.
         self.take_lane_away(number, now);
         self.expel(number);
         self.refresh(number);
@@ -533,7 +533,7 @@ impl Inner {
         self.refresh(number);
     }
 
-    /// The server has closed the connection, or it never got it.
+    /// The server has closed the connection, or never got it.
     pub fn remove(&mut self, socket: &'static Socket, now: Micros) {
         self.take_lane_away(socket.slot, now);
         let Some(slot) = self.slots.get_mut(socket.slot as usize) else { return };
@@ -541,10 +541,10 @@ impl Inner {
         if let Some(set) = socket.set() {
             set.quit(socket, false);
         }
-        // What is still to be sent goes there, too.
+        // Frames still to be sent go to the same address.
         self.neighbours.learn(slot.peer.ip(), slot.card);
         self.connections -= 1;
-        // It is ours, so there is nothing that could fail.
+        // The connection is ours, so this cannot fail.
         let _ = self.engine.close(now, id);
         socket.end();
         self.wake.push(socket);
@@ -561,7 +561,7 @@ impl Inner {
         self.opened
     }
 
-    /// The link, to be asked for its counters.
+    /// The link, for its counters.
     pub fn link(&mut self) -> &mut dyn Link {
         self.link.as_mut()
     }

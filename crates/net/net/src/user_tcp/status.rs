@@ -1,4 +1,4 @@
-//! What `redoubt net status` shows of a stack.
+//! Statistics of a stack for `redoubt net status`.
 
 use super::stack::Inner;
 use crate::control;
@@ -12,7 +12,7 @@ fn mode(mode: super::link::Mode) -> UserTcpMode {
     }
 }
 
-/// Writes it down.
+/// Publishes the statistics of a stack.
 pub fn publish(number: usize, name: &str, inner: &mut Inner) {
     let link = inner.link().counters();
     let mode = if inner.is_gone { UserTcpMode::Failed } else { mode(inner.link().mode()) };
@@ -33,7 +33,7 @@ pub fn publish(number: usize, name: &str, inner: &mut Inner) {
     control::publish_user_tcp(number, status.to_words());
 }
 
-/// The interface could not be taken.
+/// Publishes that the interface could not be used.
 pub fn publish_failure(number: usize, name: &str) {
     let status =
         UserTcpLink { interface: name.to_owned(), mode: UserTcpMode::Failed, ..UserTcpLink::default() };

@@ -1,7 +1,7 @@
-//! Waits of the server in which connections of stacks, or listeners that have a shadow, take part.
+//! Waits of the server for connections of stacks, or for listeners that have a shadow.
 //!
-//! A wait for one connection is a wait in user space. A wait for several descriptors is the kernel's: the placeholder of
-//! a connection stands for it, and the bell of a shadow beside its listener.
+//! A wait for one connection is a wait in user space. A wait for several descriptors is the kernel's: the placeholder
+//! of a connection stands for it, and the bell of a shadow is polled beside its listener.
 
 use super::socket::{self, Socket};
 use super::{calls, get, sets, shadow, withdraw};
@@ -28,7 +28,7 @@ pub fn poll(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -
     several(list, timeout_ms, kernel)
 }
 
-/// Connections of stacks may wait there.
+/// Connections of stacks may wait there for accept.
 pub fn is_shadowed(fd: c_int) -> bool {
     shadow::get(fd).is_some() && !process::is_child()
 }
@@ -39,7 +39,7 @@ fn one(socket: &'static Socket, entry: &mut pollfd, timeout_ms: Option<c_int>, k
             let longest = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
             Some(calls::poll(socket, entry.events, longest))
         }
-        // With a mask of signals, which only the kernel can set for the time of a wait.
+        // With a signal mask, which only the kernel can set for the time of a wait.
         None => {
             kernel.mask().and_then(|mask| calls::poll_with_mask(socket, entry.events, kernel.longest(), mask))
         }
@@ -57,12 +57,12 @@ fn one(socket: &'static Socket, entry: &mut pollfd, timeout_ms: Option<c_int>, k
     }
 }
 
-/// Events of a connection of a stack, now.
+/// Current events of a connection of a stack.
 fn events(entry: &pollfd) -> Option<c_short> {
     get(entry.fd).map(|socket| socket::events(socket.ready(), entry.events))
 }
 
-/// What the kernel is asked: the entries, of which those of stacks by their placeholders, and the shadows' bells.
+/// The kernel's poll list: the entries, with placeholders for connections of stacks, and the bells of the shadows.
 fn question(list: &[pollfd]) -> (Vec<pollfd>, Vec<(usize, usize)>) {
     let mut asked: Vec<pollfd> = Vec::with_capacity(list.len() + 2);
     for entry in list {
@@ -121,7 +121,7 @@ fn look(asked: &mut [pollfd], timeout_ms: c_int) -> c_int {
     unsafe { next::poll(asked.as_mut_ptr(), asked.len() as nfds_t, timeout_ms) }
 }
 
-/// A listener that makes accept wait waits for the stacks, too.
+/// A blocking accept also waits for connections of the stacks.
 pub fn before_accept(fd: c_int) {
     // SAFETY: no pointers.
     let flags = unsafe { next::fcntl(fd, libc::F_GETFL, 0) };
@@ -134,8 +134,8 @@ pub fn before_accept(fd: c_int) {
     }
 }
 
-/// Puts a descriptor into a set of epoll, or changes what is asked of it, or takes it out, if that is not the kernel's
-/// matter alone. A listener that is put into one is left to the kernel.
+/// Adds, changes or removes a descriptor of an epoll set, unless it concerns the kernel alone. A listener that is added
+/// to a set is left to the kernel.
 ///
 /// # Safety
 /// As epoll_ctl.

@@ -1,5 +1,5 @@
-//! Frames between the link and the engine: which card a connection's answers go to, and which packets are of addresses
-//! that were taken away.
+//! Frames between the link and the engine: the Ethernet address for a connection's answers, and packets of addresses
+//! that the interface has lost.
 
 use super::{BATCH, Inner, MOST_OPENING, listening, slot_of};
 use crate::user_tcp::link::{ETHERNET_LEN_BYTES, Written};
@@ -7,7 +7,7 @@ use crate::user_tcp::packet::{self, Header};
 use redoubt_tcp::{Heard, Micros};
 
 impl Inner {
-    /// Takes frames that have come by a lane, or by the link itself.
+    /// Receives frames of a lane, or of the link itself.
     pub(super) fn receive(&mut self, lane: Option<u32>, now: Micros) -> usize {
         let Self { link, engine, neighbours, opening, slots, by_place, absent, .. } = self;
         let partial = link.has_partial_checksums();
@@ -19,7 +19,7 @@ impl Inner {
             }
             engine.receive(now, packet, packet::checksum(packet, partial));
             match engine.heard() {
-                // Where a connection's answers go is said by nobody but its peer.
+                // Only its peer determines the address for a connection's answers.
                 Some(Heard { connection: Some(id), .. }) => {
                     if let Some(slot) = slot_of(slots, by_place, id).and_then(|at| slots.get_mut(at as usize))
                     {
@@ -43,7 +43,7 @@ impl Inner {
         count
     }
 
-    /// Sends what the engine has.
+    /// Sends the engine's frames.
     pub(super) fn transmit(&mut self, now: Micros) {
         let Self { link, engine, neighbours, slots, by_place, absent, .. } = self;
         let mac = link.mac();

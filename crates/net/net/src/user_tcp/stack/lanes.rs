@@ -1,8 +1,8 @@
-//! Which connections, and sets of epoll, have a lane.
+//! Assignment of lanes to connections and epoll sets.
 //!
-//! Invariant: a slot has a lane only if the lane has the slot, or the set in which its socket is; the socket then has the
-//! same, and the program in the driver knows of it. A lane to which a thread still attends for a connection that has
-//! gone is given to nobody.
+//! Invariant: a slot has a lane only if the lane has the slot, or the set in which its socket is. The socket then has
+//! the same lane, and so does the map of the program in the driver. A lane that a thread still attends for a closed
+//! connection is not assigned again.
 
 use super::{Inner, Slot, Stack};
 use crate::user_tcp::ahead;
@@ -13,18 +13,18 @@ use crate::user_tcp::sets::Set;
 use crate::user_tcp::socket::Socket;
 use redoubt_tcp::Micros;
 
-/// Lanes at most.
+/// Maximum number of lanes.
 const MOST: u64 = 1024;
-/// A lane has two descriptors; a server is left most of those that it may have.
+/// A lane has two descriptors; most of the process's limit is left to the server.
 const SHARE: u64 = 16;
 
-/// Which connections, and sets of epoll, have a lane.
+/// Assignment of lanes to connections and epoll sets.
 #[derive(Default)]
 pub(super) struct Lanes {
     all: Vec<Place>,
-    /// Numbers of those that nobody has.
+    /// Numbers of the unassigned lanes.
     free: Vec<u32>,
-    /// The kernel does not make them, or not use them.
+    /// The kernel does not create or does not use lanes.
     is_broken: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum User {
 }
 
 impl Place {
-    /// A thread waits for what comes.
+    /// A thread waits for its frames.
     fn is_attended(&self) -> bool {
         match self.user {
             User::Set(set) => set.has_waiters(),
@@ -73,16 +73,16 @@ impl Lanes {
     }
 }
 
-/// What this process may have of them.
+/// Maximum number of lanes of this process.
 fn most() -> u32 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a place for the limit.
+    // SAFETY: room for the limit.
     let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     if result == 0 { (limit.rlim_cur / SHARE).min(MOST) as u32 } else { 0 }
 }
 
 impl Stack {
-    /// Has a connection's frames come by a lane from now on, if there is one to be had.
+    /// Assigns a lane to a connection, if one is available.
     pub fn give_lane(&'static self, socket: &'static Socket) {
         let generation = socket.generation();
         let may_have = |inner: &mut Inner| {
@@ -101,7 +101,7 @@ impl Stack {
         });
     }
 
-    /// A lane that nobody has, if there is one to be had.
+    /// An unassigned lane, if one is available.
     pub(super) fn take_or_make_lane(&'static self, user: User) -> Option<&'static Lane> {
         let make = self.with(|inner, _| match inner.lanes.take(user) {
             Some(lane) => Ok(lane),
@@ -112,7 +112,7 @@ impl Stack {
             Ok(lane) => return Some(lane),
             Err(make) => make?,
         };
-        // The kernel may have to wait for others who change its interfaces.
+        // The kernel may block on other changes of its interfaces.
         let made = make();
         self.with(|inner, _| {
             inner.add_lane(made);
@@ -122,7 +122,7 @@ impl Stack {
 }
 
 impl Inner {
-    /// Has a connection's frames come by another lane, or by the link itself. `false`: they come as they did.
+    /// Moves a connection's frames to another lane, or to the link itself. `false`: they come as before.
     pub(super) fn move_to(
         &mut self,
         socket: &'static Socket,
@@ -132,7 +132,7 @@ impl Inner {
         let Some(slot) = self.slots.get_mut(socket.slot as usize) else { return false };
         let ends = [slot.local, slot.peer];
         if let Err(error) = self.link.steer_connection(ends, to.map(|lane| lane.number)) {
-            // What is taken away is there, or its address has gone.
+            // A removal fails only where the entry or its address is gone already.
             if to.is_some() {
                 report(&format!("the driver cannot separate connections: {error}"));
                 self.lanes.is_broken = true;
@@ -141,7 +141,7 @@ impl Inner {
         }
         let from = std::mem::replace(&mut slot.lane, to);
         socket.set_lane(to);
-        // What has come before.
+        // Frames that have arrived before the move.
         match from {
             Some(lane) => self.drain(lane, now),
             None => {
@@ -159,7 +159,7 @@ impl Inner {
         true
     }
 
-    /// Takes all that has come by a lane.
+    /// Receives all frames of a lane.
     pub(super) fn drain(&mut self, lane: &Lane, now: Micros) {
         while self.receive(Some(lane.number), now) > 0 {}
     }
@@ -185,14 +185,14 @@ impl Inner {
         }
     }
 
-    /// Takes what has come by the lane of a connection.
+    /// Receives the frames of a connection's lane.
     pub fn take_from(&mut self, socket: &Socket, now: Micros) {
         if let Some(lane) = socket.lane().filter(|lane| lane.has_frames()) {
             self.take_by(lane, now);
         }
     }
 
-    /// Takes what has come by a lane. It was seen before anything of it is read.
+    /// Receives the frames of a lane, and updates the readiness of their connections before a read.
     pub fn take_by(&mut self, lane: &Lane, now: Micros) {
         self.receive(Some(lane.number), now);
         if self.link.is_pressed() {
@@ -201,7 +201,7 @@ impl Inner {
         self.refresh_changed();
     }
 
-    /// Takes what has come by the lane of a connection, and reads ahead.
+    /// Receives the frames of a connection's lane, and reads ahead.
     pub fn look_at(&mut self, socket: &Socket, now: Micros) {
         self.take_from(socket, now);
         if !socket.reads_ahead() {
@@ -211,14 +211,14 @@ impl Inner {
         let Some(id) = id else { return };
         let mut ahead = socket.ahead();
         if ahead.is_empty() && self.engine.state(id).is_ok_and(|state| state.readable_bytes > 0) {
-            // What there is was seen, so that there is nothing that could fail.
+            // The bytes are available, so this cannot fail.
             ahead.fill(ahead::LEN_BYTES, |space| self.engine.read(now, id, space).unwrap_or(0));
         }
         drop(ahead);
         self.refresh(socket.slot);
     }
 
-    /// Takes what has come by lanes to which nobody attends.
+    /// Receives the frames of unattended lanes.
     pub(super) fn receive_unattended(&mut self, now: Micros) -> usize {
         self.receive_all(now, |place| !place.is_attended())
     }
@@ -234,7 +234,7 @@ impl Inner {
         count
     }
 
-    /// Something waits to be sent in a connection to whose lane nobody attends.
+    /// A connection of an unattended lane has unsent bytes.
     pub(super) fn has_unattended_work(&self) -> bool {
         let is_unsent = |slot: u32| {
             let id = self.slots.get(slot as usize).and_then(|slot| slot.id);

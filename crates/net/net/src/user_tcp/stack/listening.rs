@@ -1,4 +1,4 @@
-//! Which listeners of the server a stack takes connections for, and at which addresses.
+//! Listeners of the server for which a stack accepts connections, and their addresses.
 
 use super::{Inner, Listening};
 use crate::user_tcp::interface::Interface;
@@ -19,7 +19,7 @@ pub(super) fn is_absent(absent: &BTreeSet<SocketAddr>, packet: &[u8]) -> bool {
 }
 
 impl Inner {
-    /// Begins to take what comes to a listener of the server, at the interface's addresses.
+    /// Begins to accept connections of a listener of the server, at the interface's addresses.
     pub fn listen(&mut self, now: Micros, shadow: &'static Shadow, may_have_connections: bool) {
         let steering = Steering { new: self.is_on, shared: may_have_connections || !self.is_on };
         for address in self.addresses.clone() {
@@ -48,14 +48,14 @@ impl Inner {
         gone.into_iter().map(|listening| listening.place).collect()
     }
 
-    /// Takes nothing more for a listener: the kernel has it alone.
+    /// Accepts no more connections for a listener: the kernel takes it over.
     pub fn unlisten(&mut self, now: Micros, shadow: &'static Shadow) {
         for place in self.take_listening(now, |listening| std::ptr::eq(listening.shadow, shadow)) {
             self.leave_connections(place);
         }
     }
 
-    /// From now on nothing comes from there but what belongs to the connections that there are. `false`: there are none.
+    /// From now on only packets of existing connections come from there. `false`: there are none.
     fn leave_connections(&mut self, place: SocketAddr) -> bool {
         let is_used = self.slots.iter().any(|slot| slot.id.is_some() && slot.local == place);
         let left = is_used.then_some(Steering { new: false, shared: true });
@@ -63,7 +63,7 @@ impl Inner {
         is_used
     }
 
-    /// Looks at what has changed around: the interface's addresses, and whether connections are wanted.
+    /// Checks for changes: the interface's addresses, and whether connections are wanted.
     pub(super) fn look(&mut self, now: Micros, interface: &Interface) {
         self.is_on = crate::control::is_user_tcp_wanted();
         if !interface.is_there() && !std::mem::replace(&mut self.is_gone, true) {
@@ -77,7 +77,7 @@ impl Inner {
             && addresses != self.addresses
         {
             for place in self.take_listening(now, |listening| !addresses.contains(&listening.place.ip())) {
-                // As with the kernel a connection outlives an address that comes back; the kernel, which does not know of
+                // As with the kernel, a connection outlives an address that comes back. The kernel, which does not have
                 // the connection, would reset it.
                 if self.leave_connections(place) {
                     self.absent.insert(place);

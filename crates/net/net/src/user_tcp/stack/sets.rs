@@ -1,5 +1,5 @@
-//! Connections that are in an epoll set: their frames come by the set's lane, but while a thread waits for one alone
-//! they come by a lane of its own.
+//! Connections that are in an epoll set: their frames come by the set's lane. While a thread waits for one of them
+//! alone, its frames come by its own lane.
 
 use super::lanes::User;
 use super::{Inner, Stack};
@@ -10,12 +10,12 @@ use libc::epoll_event;
 use redoubt_tcp::Micros;
 
 impl Stack {
-    /// A lane for a set, if there is one to be had.
+    /// A lane for a set, if one is available.
     pub fn lane_for_set(&'static self, set: &'static Set) -> Option<&'static Lane> {
         self.take_or_make_lane(User::Set(set))
     }
 
-    /// The set does not have it any more.
+    /// Releases the lane of a set.
     pub fn take_lane_back(&'static self, lane: &'static Lane) {
         self.with(|inner, now| {
             inner.drain(lane, now);
@@ -25,7 +25,7 @@ impl Stack {
 }
 
 impl Inner {
-    /// Takes a connection into a set. `false`: it is left to the kernel.
+    /// Adds a connection to a set. `false`: it is left to the kernel.
     pub fn join_set(
         &mut self,
         socket: &'static Socket,
@@ -34,7 +34,7 @@ impl Inner {
         asked: epoll_event,
         now: Micros,
     ) -> bool {
-        // It may have been read from what was read ahead.
+        // The bytes read ahead may have been read since.
         self.refresh(socket.slot);
         let Some((_, slot)) = self.slot(socket, generation) else { return false };
         if slot.is_armed || !socket.may_join() || !set.join(socket, asked) {
@@ -47,7 +47,7 @@ impl Inner {
         false
     }
 
-    /// The server takes a connection out of its set.
+    /// The server removes a connection from its set.
     pub fn leave_set(&mut self, socket: &'static Socket, now: Micros) {
         if let Some(set) = socket.set() {
             set.quit(socket, false);
@@ -55,7 +55,7 @@ impl Inner {
         }
     }
 
-    /// From now on the kernel looks after a connection in its set.
+    /// Leaves a connection in its set to the kernel.
     pub(super) fn expel(&mut self, number: u32) {
         let Some(socket) = self.slots.get(number as usize).map(|slot| slot.socket) else { return };
         if let Some(set) = socket.set() {
@@ -76,12 +76,12 @@ impl Inner {
                     self.lanes.give_back(lane);
                 }
             }
-            // There may be one when it was made, without the lock.
+            // `give_lane` may create one, without the lock.
             None => self.take_lane_away(socket.slot, now),
         }
     }
 
-    /// It does not wait any more.
+    /// The thread does not wait any more.
     pub fn put_together(&mut self, socket: &'static Socket, generation: u32, now: Micros) {
         let Some((_, slot)) = self.slot(socket, generation) else { return };
         slot.apart = slot.apart.saturating_sub(1);
