@@ -3,7 +3,7 @@
 //! | in the directory | |
 //! |---|---|
 //! | `group.json` | the group, as it was asked for; written last |
-//! | `member-GROUP-NAME/` | what a server needs: `group.cnf`, and its certificate |
+//! | `member-GROUP-NAME/` | the files of a server: `group.cnf`, and its certificate |
 //! | `authority/` | the key that makes certificates |
 
 use super::args::{GroupCreateArguments, GroupJoinArguments};
@@ -75,7 +75,7 @@ pub fn join(arguments: &GroupJoinArguments) -> Result<()> {
     let mut plan = read(directory)?;
     plan.add(&arguments.member)?;
     if plan.has_certificates {
-        // What an earlier call left that did not come to its end is made anew.
+        // Certificates of an earlier call that was interrupted are made again.
         let made =
             redoubt_certificates::add(directory, &wanted(&plan, &arguments.member), arguments.days, true);
         made.map_err(|error| CliError::Usage(error.to_string()))?;

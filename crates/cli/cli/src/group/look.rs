@@ -1,10 +1,10 @@
-//! A look at a group: what each server that is asked says of itself and of the others, put together.
+//! State of a group: the servers' reports about themselves and about the others, put together.
 //!
-//! Members are shown as the server sees them that has a majority and knows the newest epoch. What a server says of
-//! itself (its state, how far it is) counts more than what others heard of it.
+//! The list of members is that of the server that has a majority and the newest epoch. A server's report about itself
+//! (its state, its position) counts more than the reports of others about it.
 //!
-//! Servers are asked at the same time, each on a connection that is kept for the next look, with a deadline: one that
-//! is stopped must not keep a person from seeing the others.
+//! All servers are asked at the same time. Each has a connection that is kept for the next look, and a deadline, so
+//! that a stopped server does not delay the output for the others.
 
 use super::args::Login;
 use super::sql::{Address, Connection, SqlError};
@@ -16,13 +16,14 @@ use std::time::Duration;
 
 const DEFAULT_SOCKET: &str = "/run/mysqld/mysqld.sock";
 const DEFAULT_PORT: u16 = 3306;
-/// What the library calls itself (`entry.rs` of `redoubt-group`).
+/// Provider name of the library (`entry.rs` of `redoubt-group`).
 const PROVIDER: &str = "Redoubt Group";
 /// A server that does not answer for so long is shown as one that does not.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// A member that is not heard for so long is away, as the library has it.
 const AWAY_MS: u64 = 3000;
-/// Nobody waits for a member that lacks so many write sets (`pace` of the library): it has to catch up by itself.
+/// Number of missing write sets from which flow control (`pace` of the library) excludes a member: it has to catch up
+/// by itself.
 const FAR_BEHIND: i64 = 64 * 32;
 
 /// A group at one moment.
@@ -44,7 +45,7 @@ pub struct Look {
     pub members: Vec<MemberLook>,
     /// The servers that were asked.
     pub servers: Vec<ServerLook>,
-    /// What a person should look after; empty when all is well.
+    /// Problems that need an operator; empty when all is well.
     pub problems: Vec<String>,
 }
 
@@ -69,7 +70,7 @@ pub struct MemberLook {
     pub applied: Option<i64>,
     /// Write sets that it lacks.
     pub lag: Option<i64>,
-    /// When it was heard last; none for the one that says this.
+    /// Time since the last message from it; `None` for the server that reports this.
     pub heard_ms: Option<u64>,
 }
 
@@ -99,7 +100,7 @@ struct Asked {
     connection: Option<Connection>,
 }
 
-/// What a server has answered.
+/// The answer of a server.
 #[derive(Clone, Debug, PartialEq)]
 struct Answer {
     name: String,
@@ -170,7 +171,7 @@ impl Asked {
     }
 
     fn try_ask(&mut self, user: &str, password: Option<&str>) -> std::result::Result<Answer, SqlError> {
-        // One that is kept may have ended with its server: then a new one.
+        // A kept connection may have ended with its server: then a new one.
         if let Some(connection) = &mut self.connection
             && let Ok(answer) = Answer::read(connection)
         {
@@ -229,7 +230,7 @@ impl Answer {
     }
 }
 
-/// An error of a connection, for people: what the system says of a deadline is EAGAIN.
+/// An error of a connection, for people: the system's error for a deadline is EAGAIN.
 fn words(error: &SqlError) -> String {
     if error.is_timeout() {
         return format!("it does not answer within {} s", ANSWER_TIMEOUT.as_secs());
@@ -292,7 +293,7 @@ fn compose(answers: &[(&str, std::result::Result<Answer, String>)]) -> Result<Lo
     Ok(look)
 }
 
-/// What is known of a member: by its own word, if it was asked.
+/// State of a member: from its own report, if it was asked.
 fn member(seen: Seen, answers: &[&Answer], last_ordered: i64) -> MemberLook {
     let own = answers.iter().find(|answer| {
         answer
@@ -315,7 +316,7 @@ fn member(seen: Seen, answers: &[&Answer], last_ordered: i64) -> MemberLook {
         lag: applied.filter(|_| is_heard).map(|applied| (last_ordered - applied).max(0)),
         name: seen.name,
         address: seen.address,
-        // What the server says if nobody has told it (wsrep_node_incoming_address).
+        // Default value if the server has no address configured (wsrep_node_incoming_address).
         client_address: if seen.client_address == "AUTO" { String::new() } else { seen.client_address },
         votes: seen.votes,
         owns_slots: seen.owns_slots,

@@ -1,4 +1,4 @@
-//! What the servers of a group are configured with, as text. Nothing here touches a file.
+//! Configuration of a group's servers, as text. Nothing here touches a file.
 
 use crate::error::{CliError, Result};
 use serde::{Deserialize, Serialize};
@@ -101,7 +101,7 @@ impl Plan {
         )
     }
 
-    /// What a person should think about, given how many there are.
+    /// Advice for the operator, given the number of members.
     pub fn advice(&self) -> Option<String> {
         let count = self.members.len();
         let survives = count.saturating_sub(1) / 2;
@@ -133,7 +133,7 @@ fn check_name(what: &str, name: &str) -> Result<()> {
 /// Of `NAME=HOST[:PORT]`.
 ///
 /// # Errors
-/// What is wrong, for people.
+/// A description of the defect, for people.
 pub fn parse_member(text: &str) -> std::result::Result<PlannedMember, String> {
     let (name, address) = text.split_once('=').ok_or("it has to be NAME=HOST or NAME=HOST:PORT")?;
     let (host, port) = match address.split_once(':') {

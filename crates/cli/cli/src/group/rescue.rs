@@ -1,4 +1,4 @@
-//! `redoubt group rescue`: the last server of a group whose others are lost goes on alone.
+//! `redoubt group rescue`: the last server of a group whose others are lost continues alone.
 
 use super::args::GroupRescueArguments;
 use crate::error::{CliError, Result};
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// How long another member has to answer.
 const ANSWER: Duration = Duration::from_secs(3);
 
-/// What is shown, for programs.
+/// Output for programs.
 #[derive(Serialize)]
 struct Shown<'a> {
     group: &'a str,
@@ -135,7 +135,7 @@ fn text(report: &Report) -> String {
     out
 }
 
-/// Whoever answers is not lost.
+/// A member that answers is not lost.
 fn require_silent(others: &[Voter]) -> Result<()> {
     for voter in others {
         let Some(address) = &voter.address else { continue };
@@ -151,7 +151,7 @@ fn require_silent(others: &[Voter]) -> Result<()> {
     Ok(())
 }
 
-/// The server runs as another account than who gives this command.
+/// The server runs as another account than this command.
 fn give_to_owner(directory: &Path) -> Result<()> {
     let wrong = |error| CliError::io("read", directory, error);
     let Ok(owner) = std::fs::metadata(directory) else { return Ok(()) };

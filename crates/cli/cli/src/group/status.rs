@@ -40,7 +40,7 @@ pub fn run(arguments: &GroupStatusArguments) -> Result<()> {
     Ok(())
 }
 
-/// Looks until all is well; what was seen last.
+/// Waits until all is well; returns the last look.
 fn wait(observer: &mut Observer, timeout: Duration) -> Result<Look> {
     let until = Instant::now() + timeout;
     loop {

@@ -12,7 +12,7 @@ use redoubt_redo::Family;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// See the module.
+/// The file layout of a stopped server.
 pub struct Layout {
     datadir: PathBuf,
     settings: HashMap<String, String>,
@@ -130,7 +130,7 @@ impl Layout {
         Ok(files)
     }
 
-    /// The index with the names that its logs have in the volume, and what of them lies elsewhere.
+    /// The index with the names that its logs have in the volume, and the logs that lie elsewhere.
     fn binary_log(&self) -> Result<Vec<SourceFile>> {
         let Some((_, base)) = places::file_of(&self.settings, BINARY_LOG, &self.datadir) else {
             return Ok(Vec::new());

@@ -54,7 +54,7 @@ impl SourceLog {
         }
     }
 
-    /// What announces it to the node.
+    /// The request that announces the log to the node.
     pub fn request(&self) -> Request {
         match &self.files {
             Files::One { file_size_bytes, header, checkpoints, .. } => Request::ImportLog {
@@ -217,7 +217,7 @@ fn open_set(directory: &Path) -> Result<SourceLog> {
     if end.end_lsn < checkpoint {
         return Err(damaged(&path, end.end_lsn, checkpoint));
     }
-    // What started before it is in the data files.
+    // Earlier redo is in the data files.
     let checkpoint_lsn = checkpoint.max(start_lsn);
     let mut fronts = Vec::new();
     for file in log.files() {

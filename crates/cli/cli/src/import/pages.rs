@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 /// Page number of the TRX_SYS page in the system tablespace.
 const TRX_SYS_PAGE_NO: u64 = 5;
 
-/// Whatever the volume's server may be allowed: there is no key here.
+/// Applies whatever the volume's server may be allowed: there is no key here.
 const ENCRYPTED: &str = "it is encrypted, and the node has no key; decrypt the table first, on the stock server (ALTER TABLE ... \
                          ENCRYPTED=NO, or innodb_encrypt_tables=OFF and innodb_encryption_threads, until \
                          information_schema.INNODB_TABLESPACES_ENCRYPTION has no page of it to decrypt)";
@@ -24,7 +24,7 @@ const ENCRYPTED: &str = "it is encrypted, and the node has no key; decrypt the t
 const MYSQL_ENCRYPTED: &str = "it is encrypted, and the node has no key; decrypt the table first, on the stock server \
                                (ALTER TABLE ... ENCRYPTION='N')";
 
-/// What is known about all tablespaces of a source.
+/// State of all tablespaces of a source.
 pub struct PageSource<'s> {
     source: &'s Source,
     system: Format,

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What a file is.
+/// Kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Pages; the offset of its first byte inside its tablespace.
@@ -30,13 +30,13 @@ pub struct SourceFile {
     pub path: String,
     /// Where it is.
     pub at: PathBuf,
-    /// What is imported instead of its contents.
+    /// Text that is imported instead of the file's contents.
     pub text: Option<String>,
     /// Permission bits.
     pub mode: u32,
     /// Length in bytes.
     pub len_bytes: u64,
-    /// What it is.
+    /// Kind of the file.
     pub kind: Kind,
 }
 
@@ -71,7 +71,7 @@ impl SourceFile {
     }
 }
 
-/// See the module.
+/// The data directory to import.
 pub struct Source {
     /// Whose.
     pub family: Family,
@@ -146,8 +146,8 @@ impl Source {
         self.files.iter().filter(|file| is_undo(&file.path)).count()
     }
 
-    /// The two undo tablespaces that every MySQL has: the server would make one that is missing anew, and what was not
-    /// committed could not be rolled back. Of others its dictionary knows.
+    /// Checks the two undo tablespaces that every MySQL has: the server would create a missing one again, and
+    /// uncommitted changes could not be rolled back. Further undo tablespaces are in its dictionary.
     ///
     /// # Errors
     /// [`CliError::Usage`] that names the one that is missing.
@@ -169,7 +169,7 @@ impl Source {
         )))
     }
 
-    /// Those that lie elsewhere; the others are found with the rest.
+    /// Adds the system files that lie elsewhere; the others are found with the rest.
     fn add_system_files(&mut self) -> Result<()> {
         let Some(home) = self.layout.moved_directory(DATA_HOME) else { return Ok(()) };
         let mut first_byte = 0;
@@ -249,7 +249,7 @@ impl Source {
                 let before = (self.directories.len(), self.files.len());
                 self.directories.push((path.clone(), metadata.permissions().mode() & 0o777));
                 self.list(&path)?;
-                // One that only held what lies at the top of the volume would be taken for a database.
+                // Without its moved files the directory is empty, and would look like a database.
                 if before == (self.directories.len() - 1, self.files.len()) && self.is_emptied(&at) {
                     self.directories.pop();
                 }
@@ -313,12 +313,12 @@ pub fn is_undo(name: &str) -> bool {
         || name.ends_with(".ibu")
 }
 
-/// Directories whose files a server makes anew, or that are imported in another way.
+/// Directories whose files a server makes again, or that are imported in another way.
 fn is_directory_left_out(path: &str) -> bool {
     path == "#innodb_temp"
 }
 
-/// Files a server makes anew.
+/// Files that a server makes again.
 fn is_left_out(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.starts_with("ib_logfile")

@@ -1,8 +1,8 @@
 //! The kernel's requests, answered from a [`Tree`].
 //!
-//! Owns the numbers: those of files and directories, which the kernel uses instead of paths, and those of what is open.
-//! A number stays with its path as long as something is there; what is removed and made again gets another one, while a
-//! file that is open can still be asked about by its former number.
+//! Owns the numbers: those of files and directories, which the kernel uses instead of paths, and those of open
+//! handles. A number stays with its path as long as the file exists; a file that is removed and made again gets
+//! another number. An open file can still be queried by its former number.
 //!
 //! Locks: nodes and handles are leaves; neither is held while the tree is asked.
 
@@ -72,7 +72,7 @@ struct Handles {
     next: u64,
 }
 
-/// See the module.
+/// Answers the kernel's requests from a tree.
 pub struct Files {
     tree: Box<dyn Tree>,
     /// Links in the root directory: name, and where it leads.
@@ -157,7 +157,7 @@ impl Files {
                 Ok(ok.written(u32::try_from(bytes.len()).unwrap_or(u32::MAX)))
             }
             Operation::Release { handle } | Operation::ReleaseDirectory { handle } => {
-                // What it refers to may end only after the lock was given back.
+                // The referenced file may end only after the lock was released.
                 let closed = lock(&self.handles).open.remove(&handle);
                 drop(closed);
                 Ok(ok)

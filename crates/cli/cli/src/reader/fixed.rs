@@ -1,8 +1,9 @@
-//! A moment of the volume, and what is changed in it here.
+//! A snapshot of the volume, with local changes.
 //!
-//! The names are the node's at the moment; all contents are read from there and stay what they were. Changes stay on
-//! this side and go away with the view: a file has the blocks that were written to it in a scratch file without a name,
-//! everything else comes from the node. So a server may run on it, which writes logs and control files even when it
+//! The names are the node's at the snapshot; all contents are read from there and stay as they were. Changes stay on
+//! this side and go away with the view: the written blocks of a file are in a scratch file without a name, everything
+//! else comes from the node. So a server may run on it, which writes logs and control files even when it writes no
+//! data.
 //! writes no data.
 //!
 //! Lock order: names, then one file's contents.
@@ -26,7 +27,7 @@ struct Item {
     contents: Option<Arc<Contents>>,
 }
 
-/// See the module.
+/// A snapshot of the volume, with local changes.
 pub struct Fixed {
     source: Arc<Source>,
     complaints: Arc<Complaints>,
@@ -37,7 +38,7 @@ impl Fixed {
     /// The moment that the source has.
     ///
     /// # Errors
-    /// What the node answers.
+    /// Errors of the node.
     pub fn new(source: Arc<Source>) -> Result<Self> {
         let complaints = Arc::new(Complaints::new(super::complain));
         let entries = source.names()?;
@@ -179,7 +180,7 @@ struct Overlay {
     blocks: BTreeSet<u64>,
 }
 
-/// What is in a file.
+/// Contents of a file.
 struct Contents {
     source: Arc<Source>,
     complaints: Arc<Complaints>,
@@ -208,7 +209,7 @@ impl Contents {
         Ok(file)
     }
 
-    /// The node's bytes; what it does not have, or what is cut off here, is zero.
+    /// The node's bytes; bytes that it does not have, or that are cut off here, are zero.
     fn base(&self, file: u32, base_len_bytes: u64, offset_bytes: u64, out: &mut [u8]) -> Called<()> {
         let end = base_len_bytes.min(offset_bytes + out.len() as u64);
         let mut at = offset_bytes;
@@ -275,7 +276,7 @@ impl OpenFile for Contents {
         }
         let len = bytes.len() as u64;
         let wanted = blocks_of(offset_bytes, len);
-        // What is around it in its first and last block.
+        // The bytes around it in its first and last block.
         for block in [wanted.start, wanted.end.saturating_sub(1)] {
             let start = block * BLOCK_BYTES;
             let is_whole = offset_bytes <= start && start + BLOCK_BYTES <= offset_bytes + len;
@@ -312,7 +313,7 @@ impl OpenFile for Contents {
         state.base_len_bytes = state.base_len_bytes.min(len_bytes);
         let _ = state.blocks.split_off(&len_bytes.div_ceil(BLOCK_BYTES));
         if let Some(own) = &state.own {
-            // Cut, then long enough again: what comes after is zero.
+            // Cut, then long enough again: the bytes after the cut are zero.
             let whole = len_bytes.next_multiple_of(BLOCK_BYTES);
             own.set_len(len_bytes).and_then(|()| own.set_len(whole)).map_err(|error| self.failed(&error))?;
         }

@@ -1,21 +1,21 @@
 //! `redoubt run --reader`: a program that reads a volume as a plain data directory.
 //!
-//! **Why a file system, not the preloaded library.** The library sees what a program asks the C library for. That is
-//! all of what `mariadbd` does, and it is tested with that; of other tools it is only a part: static programs and those
-//! in Go make system calls themselves, stdio and `opendir` call inside the C library, `cp` asks the file system where
-//! the holes are, and each new tool or version may find another way. Whatever is missed reads a stub, without an error:
-//! a backup of nothing. A file system in user space is beneath all tools and sees every call of each; it cannot be
-//! missed. It needs `/dev/fuse`; the library would need nothing.
+//! **Why a file system, not the preloaded library.** The library intercepts a program's calls of the C library. That
+//! is all of what `mariadbd` does, and it is tested with that. Of other tools it is only a part: static programs and
+//! those in Go make system calls themselves, stdio and `opendir` call inside the C library, and `cp` asks the file
+//! system where the holes are. Each new tool or version may find another way. A missed call reads a stub, without an
+//! error: a backup of nothing. A file system in user space is beneath all tools and sees every call of each. It needs
+//! `/dev/fuse`; the library would need nothing.
 //!
-//! **Where.** The view is mounted in a namespace of the program's own ([`namespace`]), so it may lie over the directory
-//! of a running server: `mariadb-backup` insists on reading where the server says its data is. Sockets of that
-//! directory are shown as links to themselves.
+//! **Where.** The view is mounted in a namespace of the program's own ([`namespace`]), so it may lie over the
+//! directory of a running server: `mariadb-backup` insists on reading the data directory that the server reports.
+//! Sockets of that directory are shown as links to themselves.
 //!
 //! Two processes. This one becomes the program, so that signals, exit status and process id are the program's own. The
 //! other one ([`process`], [`serve_view`]) mounts the view, answers the kernel, and ends when the program has ended.
 //!
 //! * [`source`]: questions to the node
-//! * what a file system shows: crate `view`, which has the volume as it is now; [`fixed`] a moment of it
+//! * the content of the file system: crate `view` has the volume as it is now, [`fixed`] a snapshot of it
 //! * [`files`], [`protocol`]: the kernel's requests
 //! * [`mount`], [`namespace`]: mounting, and the threads that answer
 
@@ -49,10 +49,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// What the process that serves the view says when that can be used.
+/// Message of the process that serves the view when the view can be used.
 const READY: &[u8] = b"ready\n";
 
-/// What is to be read, and by what.
+/// The volume to read, and the program that reads it.
 struct Wanted<'a> {
     volume: &'a str,
     directory: &'a Path,
@@ -90,9 +90,9 @@ impl<'a> Wanted<'a> {
         at_once || self.is(&server::SERVER_NAMES)
     }
 
-    /// What a server needs in the view before it starts. For one that may not write, whatever needs recovery is
-    /// recovered first, by the same server with its own options. It refuses to do that itself when it is read-only, and
-    /// shows changes of open transactions. MySQL cannot be made to do only that.
+    /// Prepares the view for a server. For a read-only one, recovery is done first, by the same server with its own
+    /// options. Read-only, the server itself would skip recovery, and show changes of open transactions. MySQL has no
+    /// mode for recovery alone.
     fn make_ready(&self, program: &Path) -> Result<()> {
         if !self.is(&server::SERVER_NAMES) {
             return Ok(());
@@ -146,8 +146,8 @@ impl<'a> Wanted<'a> {
         Ok(arguments)
     }
 
-    /// Where `mariadb-backup` is told to look. What it is not told it asks the server, and that one tells of the
-    /// volume.
+    /// Directories that the options of `mariadb-backup` name. For the others it asks the server, which reports those
+    /// of the volume.
     fn said_to_backup(&self) -> Result<HashMap<String, String>> {
         let words = server::option_file_arguments(Path::new(self.program), self.arguments)?;
         let words =
@@ -161,7 +161,7 @@ impl<'a> Wanted<'a> {
 /// Runs the program; returns only on failure.
 ///
 /// # Errors
-/// Whatever keeps the view from being mounted or the program from being started.
+/// An error that prevents mounting the view or starting the program.
 pub fn run(arguments: &RunArguments) -> Result<()> {
     let mut wanted = Wanted::of(arguments)?;
     let in_namespace = namespace::enter();
@@ -280,7 +280,7 @@ fn sockets(directory: &Path, opened: &File) -> Result<HashMap<String, String>> {
     Ok(links)
 }
 
-/// Who owns the files: the user that a server is told to change to, otherwise the user of this process.
+/// Owner of the files: the user that a server is configured to change to, otherwise the user of this process.
 fn owner(wanted: &Wanted<'_>) -> Result<(u32, u32)> {
     let own = mount::own_ids();
     if !wanted.is(&server::SERVER_NAMES) {

@@ -1,8 +1,8 @@
 //! Mounting a file system in user space, and serving it.
 //!
-//! In a namespace of its own ([`super::namespace`]) this is a system call; every user in there reaches the files that
-//! the permission bits let him reach. Elsewhere `fusermount3` (package fuse3) does it, for its user only. Requests
-//! are answered by [`THREADS`] threads, each of which takes one, answers it, and takes the next.
+//! In a namespace of its own ([`super::namespace`]) this is a system call; each user in there can access the files
+//! that the permission bits allow. Elsewhere `fusermount3` (package fuse3) does it, for its user only. Requests are
+//! answered by [`THREADS`] threads, each of which takes one, answers it, and takes the next.
 
 use super::files::Files;
 use super::protocol::{self, Answer, Operation, REQUEST_ROOM_BYTES};
@@ -79,11 +79,11 @@ fn serve(device: &File, files: &Files) {
             complain!("redoubt: unknown request of the kernel on {DEVICE}");
             continue;
         };
-        // Whoever asked would wait for ever, and could not even be killed.
+        // Without an answer, the calling process would wait for ever, and could not even be killed.
         let answer = catch_unwind(AssertUnwindSafe(|| files.answer(&request)))
             .unwrap_or_else(|_| Some(Answer::error(request.unique, libc::EIO).finish()));
         if let Some(answer) = answer {
-            // It fails for a request that nobody waits for any longer, and after the end.
+            // It fails for an interrupted request, and after the end.
             let _ = (&mut &*device).write_all(&answer);
         }
         if request.operation == Operation::End {
@@ -204,7 +204,7 @@ pub fn unmount(directory: &Path) {
     let _ = Command::new(HELPER).args(["-u", "-z", "-q", "--"]).arg(directory).status();
 }
 
-/// What a view left that was killed: every call on it fails.
+/// True for the rest of a view whose process was killed: every call on it fails.
 pub fn is_dead_mount(directory: &Path) -> bool {
     std::fs::metadata(directory).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
 }

@@ -19,7 +19,7 @@ pub fn enter() -> bool {
         return false;
     }
     let root: &CStr = c"/";
-    // What is mounted on the host later is seen here; what is mounted here is not seen there.
+    // Later mounts on the host are visible here; mounts made here are not visible there.
     // SAFETY: a string with a zero at its end; null where this kind of call takes nothing.
     let status = unsafe {
         libc::mount(

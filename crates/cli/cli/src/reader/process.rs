@@ -23,7 +23,7 @@ fn failed(what: &'static str) -> CliError {
 /// [`CliError::Io`].
 pub fn split() -> Result<Side> {
     const WHAT: &str = "the process that serves the view";
-    // Who starts this command may ignore SIGCHLD, and then a child leaves no status to wait for.
+    // The parent of this command may ignore SIGCHLD, and then a child leaves no status to wait for.
     // SAFETY: the default action is no function of this process.
     let inherited = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     // SAFETY: there is one thread, so no lock is held by another that is missing in the new process.
@@ -56,7 +56,7 @@ pub fn watch_self() -> Result<OwnedFd> {
     // SAFETY: no pointers.
     let number = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
     match i32::try_from(number) {
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: the descriptor was just opened and has no other owner.
         Ok(number) if number >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(number) }),
         _ => Err(CliError::io("watch", "the program", std::io::Error::last_os_error())),
     }
@@ -69,7 +69,7 @@ pub fn wait_for_end(program: &OwnedFd) {
     until_not_interrupted(|| unsafe { libc::poll(&raw mut wanted, 1, -1) });
 }
 
-/// What a system call returns that no signal interrupted.
+/// Result of a system call, which is repeated while signals interrupt it.
 fn until_not_interrupted(mut call: impl FnMut() -> libc::c_int) -> libc::c_int {
     loop {
         let returned = call();
@@ -79,8 +79,8 @@ fn until_not_interrupted(mut call: impl FnMut() -> libc::c_int) -> libc::c_int {
     }
 }
 
-/// What ends the program must not take its files away before it has ended; and nobody who waits for the end of the
-/// program's output waits for this process.
+/// A signal that ends the program must not take its files away before it has ended. A reader of the program's output
+/// must not wait for this process.
 ///
 /// # Errors
 /// [`CliError::Io`].

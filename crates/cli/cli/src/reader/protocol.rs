@@ -1,8 +1,8 @@
-//! What the kernel and a file system in user space say to each other on `/dev/fuse`: bytes only.
+//! Messages between the kernel and a file system in user space on `/dev/fuse`: bytes only.
 //!
-//! Numbers are in the byte order of the machine. A request is a header of 40 bytes and what its operation needs; a
+//! Numbers are in the byte order of the machine. A request is a header of 40 bytes and the data of its operation; a
 //! reply is a header of 16 bytes and a body. Layouts are those of `linux/fuse.h`, version 7.31, which every kernel
-//! since 5.5 speaks; newer ones are told that this is the newest that is known here.
+//! since 5.5 supports; the reply to a newer kernel names 7.31 as the newest version.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +26,7 @@ const PAGE_BYTES: u32 = 4096;
 
 /// The kernel keeps nothing of the file.
 pub const OPEN_DIRECT: u32 = 1;
-/// The kernel may go on with what it has of the file.
+/// The kernel may keep its cached pages of the file.
 pub const OPEN_KEEP_CACHE: u32 = 2;
 
 /// Which attributes a [`Operation::SetAttributes`] changes.
@@ -40,11 +40,11 @@ pub struct Request<'a> {
     pub unique: u64,
     /// The file or directory it is about.
     pub node: u64,
-    /// What is wanted.
+    /// The operation.
     pub operation: Operation<'a>,
 }
 
-/// What the kernel wants.
+/// Operation of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
     /// To begin; the kernel's version and flags.
@@ -243,7 +243,7 @@ fn rename(mut fields: Fields<'_>, has_flags: bool) -> Option<Operation<'_>> {
     Some(Operation::Rename { from: fields.name()?, to_directory, to: fields.name()?, flags })
 }
 
-/// What is told about a file or directory.
+/// Attributes of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Number.

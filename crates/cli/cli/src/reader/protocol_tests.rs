@@ -34,7 +34,7 @@ fn names_and_numbers_are_found_where_the_kernel_puts_them() {
     assert_eq!(decode(&request(12, &body)).unwrap().operation, rename);
 }
 
-/// Whatever is cut off a request, it is refused or understood without what is missing; nothing is read after its end.
+/// A truncated request is rejected, whatever its length.
 #[test]
 fn a_request_that_is_cut_is_none() {
     let codes = [1, 3, 4, 8, 9, 10, 11, 12, 14, 15, 16, 18, 26, 27, 28, 29, 35, 45];

@@ -1,8 +1,8 @@
-//! What a view has, asked from the node: names, lengths, contents.
+//! Names, lengths and contents of a view, requested from the node.
 //!
-//! Owns a pool of control connections. A connection that breaks (the node is started again) is made anew, for as long
-//! as [`PATIENCE`]: a tool that reads a live volume sees a pause. A view of a moment ends with the connection that
-//! began it, which is a connection of its own ([`Source::begin`]), kept alive by asking now and then.
+//! Owns a pool of control connections. A connection that breaks (the node is started again) is opened again, for as
+//! long as [`PATIENCE`]: a tool that reads a live volume sees a pause. A view of a snapshot ends with the connection
+//! that began it, which is a connection of its own ([`Source::begin`]), kept alive by a request now and then.
 
 use crate::client::Client;
 use crate::error::{CliError, Result};
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// The node closes a control connection that asks for nothing for ten minutes.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The node's side of a view.
 pub struct Source {
     connector: Connector,
     volume: String,
@@ -36,7 +36,7 @@ impl Source {
     /// Begins a view of what is there now, or of this moment.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if the node knows no readers; what it answers.
+    /// [`CliError::Usage`] if the node does not support readers; errors of the node.
     pub fn begin(connector: Connector, volume: &str, moment: bool) -> Result<Arc<Self>> {
         let mut client = Client::connect(&connector)?;
         let about = ViewRequest::Begin { moment };
@@ -44,7 +44,7 @@ impl Source {
         let (view, volume_id) = match begun {
             Ok(Reply::View(ViewReply::Begun { number, volume_id, .. })) => (number, volume_id),
             Ok(other) => return Err(client.unexpected(&other)),
-            // What a node says of a request that was made after it.
+            // Error message of an older node for an unknown request.
             Err(CliError::Node(message)) if message.contains("unknown variant") => {
                 return Err(CliError::Usage(format!(
                     "the storage node at {} is of a version that serves no readers; install this version of redoubt \
@@ -138,10 +138,10 @@ impl Source {
         }
     }
 
-    /// What is at a path.
+    /// The file or directory at a path.
     ///
     /// # Errors
-    /// What the node answers.
+    /// Errors of the node.
     pub fn stat(&self, path: &str) -> Result<Option<ViewFile>> {
         let request = self.request(ViewRequest::Stat { view: self.view, path: path.to_owned() });
         self.with_client(|client| match client.call(&request)? {
@@ -153,7 +153,7 @@ impl Source {
     /// Everything there is.
     ///
     /// # Errors
-    /// What the node answers.
+    /// Errors of the node.
     pub fn names(&self) -> Result<Vec<VolumeEntry>> {
         let request = self.request(ViewRequest::Names { view: self.view });
         self.with_client(|client| match client.call(&request)? {
@@ -165,7 +165,7 @@ impl Source {
     /// Bytes of a file; `None`: it is gone.
     ///
     /// # Errors
-    /// What the node answers.
+    /// Errors of the node.
     pub fn read(&self, file: u32, offset_bytes: u64, len_bytes: u32) -> Result<Option<Contents>> {
         let about = ViewRequest::Read { view: self.view, file, offset_bytes, len_bytes };
         let request = self.request(about);

@@ -1,9 +1,9 @@
 //! Checksums of plain files in a data directory, remembered from one start to the next.
 //!
-//! A file is believed to be as it was only if length, inode, and both times of change are what they were, on the same
-//! boot of this host: after a power cut the times may be older than the contents. The contents are on the disk before
-//! they are remembered, and a file that changed in the last two seconds is not remembered, since its times may not move
-//! with the next change. All of this is a cache: whatever is missing or not understood is computed again.
+//! A file is considered unchanged only if its length, inode, and both times of change are the same, on the same boot
+//! of this host: after a power cut the times may be older than the contents. The contents are on the disk before they
+//! are remembered. A file that changed in the last two seconds is not remembered, since its times may not move with
+//! the next change. All of this is a cache: a missing or unreadable entry is computed again.
 
 use crate::error::{CliError, Result};
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct Contents {
     pub crc: u32,
 }
 
-/// What a file's metadata says.
+/// Identifying metadata of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stamp {
     device: u64,
@@ -70,7 +70,7 @@ struct Saved {
     files: HashMap<String, (Stamp, Contents)>,
 }
 
-/// See the module.
+/// Remembered checksums of a data directory.
 pub struct Checksums {
     path: PathBuf,
     boot_id: String,
@@ -81,7 +81,7 @@ pub struct Checksums {
 }
 
 impl Checksums {
-    /// What an earlier start of the same boot left in the data directory.
+    /// Loads the checksums that an earlier start of the same boot left in the data directory.
     ///
     /// # Errors
     /// [`CliError::Io`] if the kernel does not say which boot this is.
@@ -172,7 +172,7 @@ impl Checksums {
         };
         let failed = |error| CliError::io("write", &self.path, error);
         let body = serde_json::to_vec(&saved).map_err(|error| failed(error.into()))?;
-        // Whoever may write here must not choose what this process writes to.
+        // A link must not redirect this write to another file.
         let mut options = File::options();
         options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let mut file = options.open(&self.path).map_err(failed)?;
@@ -180,7 +180,7 @@ impl Checksums {
     }
 }
 
-/// What [`Checksums::save`] wrote; `None`: nothing, or nothing that is whole.
+/// The file written by [`Checksums::save`]; `None` if it is missing or incomplete.
 fn read(path: &Path) -> Option<Saved> {
     let mut bytes = Vec::new();
     let mut file =

@@ -11,7 +11,7 @@ fn open(directory: &Path) -> File {
     options.unwrap()
 }
 
-/// A file that was remembered, and what of it was.
+/// A file that was remembered, and its remembered contents.
 fn remembered(directory: &Path, settled: bool) -> (File, Contents) {
     let file = open(directory);
     file.write_all_at(&vec![7; LEN], 0).unwrap();
@@ -19,7 +19,7 @@ fn remembered(directory: &Path, settled: bool) -> (File, Contents) {
     let contents = checksums.of(NAME, &file).unwrap();
     assert_eq!(contents, Contents { len_bytes: LEN as u64, crc: crc32c::crc32c(&vec![7; LEN]) });
     if settled {
-        // As if it had been written long ago; the time of change cannot be set, so what was found is.
+        // As if it had been written long ago; the time of change cannot be set, so the recorded stamp is.
         let (stamp, _) = checksums.found.get_mut(NAME).unwrap();
         assert!(!stamp.is_settled(SystemTime::now()));
         assert!(stamp.is_settled(SystemTime::now() + Duration::from_secs(3)));

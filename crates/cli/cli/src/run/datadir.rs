@@ -4,7 +4,7 @@
 //! something in it is refused. A lock on that file, inherited by the server, keeps a second `redoubt run` out.
 //!
 //! It is filled ([`super::fill`]) in two steps: before the volume is attached, which may take long, and again
-//! afterwards, when only what has changed meanwhile is looked at. Plain files are compared by length and checksum
+//! afterwards, for the changes since the first step only. Plain files are compared by length and checksum
 //! ([`super::checksums`]).
 //!
 //! Files the volume does not have are moved to `.redoubt-orphans/`; only stubs, which have no content, are removed.
@@ -49,13 +49,13 @@ struct Marker {
     generation: Option<u64>,
 }
 
-/// The volume whose files a directory holds, as far as it says so.
+/// The volume whose files a directory holds; `None` without a valid marker.
 pub fn volume_id_of(directory: &Path) -> Option<String> {
     let text = std::fs::read_to_string(directory.join(MARKER)).ok()?;
     Some(serde_json::from_str::<Marker>(&text).ok()?.volume_id)
 }
 
-/// See the module.
+/// The local data directory of a server on a volume.
 pub struct DataDirectory {
     path: PathBuf,
     volume: String,
@@ -78,7 +78,7 @@ impl DataDirectory {
             .write(true)
             .create(true)
             .truncate(false)
-            // Whoever may write here must not choose what this process writes to.
+            // A link must not redirect this write to another file.
             .custom_flags(libc::O_NOFOLLOW)
             .open(&marker_path)
             .map_err(|error| CliError::io("write", &marker_path, error))?;
@@ -166,8 +166,8 @@ impl DataDirectory {
         Ok(())
     }
 
-    /// Brings the directory to the state of the volume, as far as it is known before the volume is attached. This takes
-    /// as long as there are bytes to fetch and to compare; a server that has the volume goes on meanwhile.
+    /// Brings the directory to the state of the volume, as far as it is known before the volume is attached. This
+    /// takes as long as there are bytes to fetch and to compare; a server that has the volume continues meanwhile.
     ///
     /// # Errors
     /// [`CliError::Io`], or what the node answers.
@@ -178,7 +178,7 @@ impl DataDirectory {
         Ok(filled)
     }
 
-    /// Brings a prepared directory to the state of the attached volume: only what has changed since is looked at.
+    /// Brings a prepared directory to the state of the attached volume, by the changes since only.
     ///
     /// # Errors
     /// [`CliError::Io`], or what the node answers.
@@ -315,7 +315,7 @@ fn check_empty(path: &Path) -> Result<()> {
     }
 }
 
-/// What a member of a group of servers keeps on its own host.
+/// Files of a group member that belong to its own host.
 fn is_of_group(path: &str) -> bool {
     path.starts_with("redoubt_group.") || path == "grastate.dat"
 }
@@ -345,7 +345,7 @@ fn parse_marker(text: &str, marker_path: &Path) -> Result<Option<Marker>> {
 /// Files that are this host's own business; the library leaves them alone too.
 fn is_local(path: &str, name: &str, server: &Server) -> bool {
     let is_of_mysql = || {
-        // Temporary tablespaces of sessions, which may be large, and doublewrite files: made anew at each start.
+        // Temporary tablespaces of sessions, which may be large, and doublewrite files: created again at each start.
         path.starts_with("#innodb_temp/") || (path.starts_with("#ib_") && path.ends_with("dblwr"))
     };
     name.starts_with(MARKER)
@@ -360,8 +360,8 @@ fn is_local(path: &str, name: &str, server: &Server) -> bool {
         || server.local_files.iter().any(|local| local == path)
 }
 
-/// The list of the pages that a server had in its buffer pool is of its host. Where there is none MySQL says so as an
-/// error, at each first start on a host; an empty list is none. (A new volume needs an empty directory.)
+/// The list of the pages in a server's buffer pool belongs to its host. Without a list, MySQL logs an error at each
+/// first start on a host; it accepts an empty list. (A new volume needs an empty directory.)
 ///
 /// # Errors
 /// [`CliError::Io`].

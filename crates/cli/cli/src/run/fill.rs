@@ -21,7 +21,7 @@ use std::path::Path;
 /// Files asked for that have not come. Requests are short: the node can always take this many.
 const ASKED_FILES: usize = 64;
 
-/// What a directory holds of a volume.
+/// Contents of a directory that agree with a volume.
 pub struct Filled {
     /// Entries that are in the directory as they are here.
     entries: HashMap<String, VolumeEntry>,
@@ -40,7 +40,7 @@ impl Filled {
     }
 }
 
-/// Brings `directory` to what `entries` say of `volume`. What `filled` says is there already is not looked at again.
+/// Brings `directory` to the state of `volume` in `entries`. Entries that `filled` contains are skipped.
 /// `is_attached`: the volume does not change any more.
 ///
 /// # Errors
@@ -170,7 +170,7 @@ impl<'a> Plain<'a> {
         Ok(Some(read) == wanted(entry))
     }
 
-    /// Fetches what comes after `found`. False: that does not make it what the list said.
+    /// Fetches the bytes after `found`. False: the file still differs from the list.
     fn fetch_tail(&mut self, entry: &VolumeEntry, file: &File, found: Contents) -> Result<bool> {
         let target = self.directory.join(&entry.path);
         let failed = |error| CliError::io("write", &target, error);

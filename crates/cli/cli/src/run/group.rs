@@ -1,8 +1,8 @@
 //! How far the data of a member of a group is, for the library that makes it one.
 //!
-//! That library learns it from a second server (`--wsrep-recover`), which has no volume when the server itself runs it:
-//! only the server has the library of the volume. So it is run here, on the volume that is attached already and before
-//! the server, which is told the outcome.
+//! That library learns it from a second server (`--wsrep-recover`), which has no volume when the server itself runs
+//! it: only the server has the library of the volume. So it is run here, on the volume that is attached already and
+//! before the server, which gets the outcome.
 
 use crate::error::{CliError, Result};
 use crate::run::server::Server;

@@ -2,8 +2,8 @@
 //!
 //! With `--local-log` none of that: see [`local_log`].
 //!
-//! Order matters: everything that can be refused is refused before the volume is attached, because attaching ends
-//! the server that has it; and everything that takes long is done before it, because from then on nobody is served.
+//! Order matters. Everything that can be refused is refused before the volume is attached, because attaching ends the
+//! server that has it. Everything that takes long is done before it, because from then on no client is served.
 
 pub mod args;
 pub mod checksums;
@@ -77,7 +77,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     unsent.send(&connector, &volume)?;
     unsent.prepare(&volume.volume_id, datadir::owner_for(&server)?)?;
     let filled = directory.prepare(&mut client, &server)?;
-    // Anew: the node closes a connection on which nothing was asked for long.
+    // Again: the node closes a connection that has been idle for long.
     let mut client = Client::connect(&connector)?;
     let who = format!("{} process {} on {}", host_name(), std::process::id(), path.display());
     let attach = Request::Attach { volume: volume_name.clone(), who, server: named };
@@ -133,7 +133,7 @@ pub(crate) fn usable_volume(
     Ok(volume)
 }
 
-/// What a person should know before the server says anything.
+/// Warnings for the operator before the server's own messages.
 fn say_what_differs(arguments: &RunArguments, server: &Server, datadir: &Path) {
     if let Some(untested) = series::untested(server.version) {
         complain!("redoubt: {untested}");

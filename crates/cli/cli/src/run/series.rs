@@ -1,15 +1,15 @@
 //! The servers that Redoubt was tested with. The only place that lists them.
 //!
-//! What has to be known of a server is its redo format and how it writes log and pages. Within a series that changes
-//! rarely, and the tests show it, so a release after the newest one tested is taken with a warning. Of another series
-//! nothing is known, and it is refused.
+//! The relevant properties of a server are its redo format and how it writes log and pages. Within a series they
+//! change rarely, and the tests would show it, so a release after the newest one tested is accepted with a warning.
+//! Other series are unknown and refused.
 
 use crate::error::{CliError, Result};
 use redoubt_redo::Family;
 use redoubt_wire::ServerVersion;
 use std::path::Path;
 
-/// A series, and what it may be used for.
+/// A series, and its permitted use.
 struct Series {
     family: Family,
     series: (u32, u32),
@@ -26,7 +26,7 @@ const KNOWN: [Series; 4] = [
     Series { family: Family::MySql, series: (9, 7), tested_patch: 4, on_volume: true },
 ];
 
-/// What a server is to be used for.
+/// Intended use of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// On a volume.

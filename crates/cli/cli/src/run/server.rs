@@ -1,4 +1,4 @@
-//! The server to start: which binary, its effective settings, and what of them is refused.
+//! The server to start: its binary, its effective settings, and the reasons to refuse it.
 //!
 //! The settings are asked from the server itself (`--verbose --help` with the user's own options), so option files
 //! count too.
@@ -20,7 +20,7 @@ const SCRIPT_NAMES: [&str; 4] = ["mariadb-install-db", "mysql_install_db", "mari
 const ENCRYPTION_PLUGINS: [&str; 4] =
     ["file_key_management", "aws_key_management", "hashicorp_key_management", "example_key_management"];
 
-/// See the module.
+/// A server that can run on a volume.
 pub struct Server {
     /// Program to execute.
     pub program: PathBuf,
@@ -28,7 +28,7 @@ pub struct Server {
     pub binary: PathBuf,
     /// Of the binary.
     pub version: ServerVersion,
-    /// The user it changes to. (It does not say so itself when it is asked for its settings.)
+    /// The user it changes to. (It is not among the settings that the server prints.)
     pub user: Option<String>,
     user_arguments: Vec<String>,
     datadir: PathBuf,
@@ -83,9 +83,9 @@ impl Server {
         })
     }
 
-    /// Arguments of the server: the user's, and what Redoubt needs.
+    /// Arguments of the server: the user's, and the additions of Redoubt.
     ///
-    /// What the data directory holds counts: it is the volume's by now.
+    /// The contents of the data directory count: they are the volume's by now.
     pub fn arguments(&self) -> Vec<String> {
         // Options that choose option files must come first.
         let leading = self.user_arguments.iter().take_while(|argument| is_leading(argument)).count();
@@ -201,7 +201,7 @@ pub(super) fn asking(program: &Path) -> Command {
     command
 }
 
-/// What a server says of itself.
+/// A server's answers about itself.
 pub(crate) struct Answers {
     /// Its version, which is one that is supported on a volume.
     pub(crate) version: ServerVersion,
@@ -262,7 +262,7 @@ fn is_server_option(argument: &str) -> bool {
     !OF_SCRIPTS.iter().any(|start| argument.starts_with(start))
 }
 
-/// The server does not show which plugins it loads among its settings, so the options themselves are looked at.
+/// The server does not list the plugins it loads among its settings, so the options themselves are checked.
 pub(crate) fn check_plugins(arguments: &[String]) -> Result<()> {
     for argument in arguments {
         let argument = argument.replace('-', "_");
@@ -279,7 +279,7 @@ pub(crate) fn check_plugins(arguments: &[String]) -> Result<()> {
 }
 
 /// The first `--user=NAME`, `--user NAME`, `-u NAME` or `-uNAME`: the servers warn of others ("Ignoring user change").
-/// What is in option files comes before all of the command line.
+/// Options from option files come before all of the command line.
 fn user_in(arguments: &[String]) -> Option<String> {
     let after = |index: usize| arguments.get(index + 1).cloned();
     let user = |(index, argument): (usize, &String)| match argument.as_str() {

@@ -1,7 +1,7 @@
-//! Settings of a server: what it says of them, which a node cannot follow, and which are set for it.
+//! Settings of a server: values, refusals of settings that a node cannot follow, and overrides.
 //!
-//! A setting that would take data past the library, or that a node cannot follow, is refused by name. One that is not
-//! said is not taken for one that is fine ([`check_complete`]).
+//! A setting that would take data past the library, or that a node cannot follow, is refused by name. A missing
+//! setting is an error, not a default ([`check_complete`]).
 
 use crate::error::{CliError, Result};
 use crate::run::series::Use;
@@ -12,7 +12,7 @@ use std::path::Path;
 /// By name, as the server prints them: `innodb-page-size`.
 pub(crate) type Settings = HashMap<String, String>;
 
-/// What is judged below. A server that does not say them all cannot be judged.
+/// The settings that are judged below. A server that does not print them all cannot be judged.
 const JUDGED: [&str; 8] = [
     "innodb-page-size",
     "innodb-data-file-path",
@@ -144,7 +144,7 @@ fn is_unset(value: &str) -> bool {
     value.is_empty() || value.starts_with('(')
 }
 
-/// Levels of forced recovery that are not known are refused; what the others need is [`ForcedRecovery`]'s.
+/// Unknown levels of forced recovery are refused; for the others see [`ForcedRecovery`].
 fn refused_recovery(level: &str) -> Option<String> {
     match level {
         "" | "0" | "1" | "2" | "3" | "4" | "5" | "6" => None,
@@ -152,7 +152,7 @@ fn refused_recovery(level: &str) -> Option<String> {
     }
 }
 
-/// What is set for a server on a volume, after its own options. `settings`: what it says.
+/// Options that are set for a server on a volume, after its own. `settings`: its settings.
 pub(super) fn set_for(family: Family, settings: &Settings) -> Vec<String> {
     let mut arguments = vec!["--innodb-use-native-aio=0".to_owned()];
     if family == Family::MariaDb {
@@ -169,7 +169,7 @@ pub(super) fn set_for(family: Family, settings: &Settings) -> Vec<String> {
     arguments
 }
 
-/// What a level of innodb_force_recovery means for a volume.
+/// Effect of a level of innodb_force_recovery on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForcedRecovery {
     /// 0.

@@ -1,8 +1,8 @@
-//! What the last server on this host left for the node: sent before the volume is attached.
+//! Unsent data of the last server on this host: sent to the node before the volume is attached.
 //!
-//! Attaching takes a new generation, and the node takes nothing of an older one. So it comes first, and as long as
-//! it cannot be done nothing is attached and nothing thrown away. Only when another host has attached the volume
-//! meanwhile is it too late; then the operator is told, and the file is kept under another name.
+//! Attaching starts a new generation, and the node rejects data of an older one. So this step comes first, and until
+//! it succeeds nothing is attached and nothing discarded. Only when another host has attached the volume meanwhile is
+//! it too late. Then a message informs the operator, and the file is kept under another name.
 //!
 //! The file is made here too, with all its room, so that a full disk is an error before anything is attached.
 
@@ -31,7 +31,7 @@ pub struct Unsent {
     left: Option<Left>,
 }
 
-/// What is left in it.
+/// Unsent data in the file.
 struct Left {
     bytes: Vec<u8>,
     volume_id: String,
@@ -39,14 +39,14 @@ struct Left {
 }
 
 impl Unsent {
-    /// Looks what is left, and says so.
+    /// Looks for unsent data, and reports it to the operator.
     ///
     /// # Errors
     /// [`CliError::Usage`] for a file that cannot be understood: it may hold commits.
     pub fn open(directory: &Path) -> Result<Self> {
         let path = directory.join(FILE_NAME);
         let mut unsent = Self { directory: directory.to_owned(), path, file: None, left: None };
-        // Whoever may write here must not choose what this process writes to.
+        // A link must not redirect this process to another file.
         let opened = File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&unsent.path);
         let mut file = match opened {
             Ok(file) => file,
@@ -181,7 +181,7 @@ impl Unsent {
         Ok(())
     }
 
-    /// An empty file of another size or volume is made anew.
+    /// True for a file of this size and volume. Any other empty file is made again.
     fn is_of(&self, file: &File, volume_id: &str) -> Result<bool> {
         let mut head = vec![0; HEAD_LEN_BYTES];
         file.read_exact_at(&mut head, 0).map_err(|error| CliError::io("read", &self.path, error))?;

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What a server of a group says.
+/// The answer of a server of a group.
 fn answer(name: &str, state: &str, epoch: u64, committed: i64, members: &[String]) -> Answer {
     let mut status = BTreeMap::from([
         ("wsrep_local_state_comment".to_owned(), state.to_owned()),
@@ -46,7 +46,7 @@ fn who_is_away_or_far_behind_is_a_problem() {
     );
 }
 
-/// The network has parted: one server thinks that it is alone, the others go on in a newer epoch.
+/// The network is partitioned: one server sees only itself, the others continue in a newer epoch.
 #[test]
 fn the_side_with_the_majority_is_shown() {
     let alone = [seen("db1", 700, None), seen("db2", 690, Some(9000)), seen("db3", 700, Some(9000))];

@@ -21,7 +21,7 @@ const WRITE_AHEAD: &str = "innodb-log-write-ahead-size";
 const NOT_ASKED: [&str; 5] =
     ["initialize", "initialize-insecure", "bootstrap", "daemonize", "print-defaults"];
 
-/// See the module.
+/// The command of a server, with its directories.
 #[derive(Debug)]
 pub struct ServerCommand {
     /// Program to execute.
@@ -106,7 +106,7 @@ impl ServerCommand {
         Ok(Self { program, arguments, datadir, log_directory })
     }
 
-    /// With what the options of a command say whose server cannot be asked.
+    /// Builds it from the options of a command whose server cannot be asked.
     fn from_options(program: PathBuf, arguments: Vec<String>) -> Result<Self> {
         let Some(datadir) = option(&arguments, "datadir") else {
             return Err(CliError::Usage(format!(

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// One page: enough to be mapped.
 const TRIAL_LEN_BYTES: u64 = 4096;
 
-/// What the durability of the log rests on.
+/// Basis of the log's durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// Persistent memory.
@@ -114,7 +114,7 @@ fn redo_files(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// What a directory lies on.
+/// File system of a directory.
 struct FileSystem {
     /// For people: type and device.
     name: String,
