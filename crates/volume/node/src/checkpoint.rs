@@ -5,12 +5,12 @@
 //! | `checkpoint` | A, from where on the log is needed, and which names belong to that; replaced atomically |
 //! | `names-*` | the names: all of them at one checkpoint, then what changed up to each later one ([`names_file`]) |
 //!
-//! `checkpoint` has the CRC-32C (8 hex) of the rest in its first line, then JSON. It is written after the pages and
-//! plain files it speaks of, and the names it refers to, are durable, and before anything older is given up. What is in
-//! a names file past the end that the checkpoint names is left over from one that was not written, and ignored.
+//! `checkpoint` has the CRC-32C (8 hex) of the rest in its first line, then JSON. It is written when the pages and
+//! plain files up to A, and the names that it refers to, are durable, and before anything older is given up. The part
+//! of a names file past the end in the checkpoint is left over from a checkpoint that was not written, and is ignored.
 //!
-//! So a checkpoint costs what changed since the last one, however many files there are. Now and then the names file is
-//! made anew, when more has changed than there is.
+//! So a checkpoint costs the changes since the last one, however many files there are. The names file is replaced when
+//! its changes are longer than the full list.
 //!
 //! Format 1 had all the names in `checkpoint`, and no names file. It is read; the first checkpoint makes it format 2.
 
@@ -57,7 +57,7 @@ struct Stored {
     names: NamesEnd,
 }
 
-/// What format 1 had. Its maps from paths and spaces are the others the other way round.
+/// Contents of format 1. Its maps from paths and spaces are the inverse of the others.
 #[derive(Deserialize)]
 struct StoredWithNames {
     applied_seq: u64,
@@ -106,8 +106,8 @@ pub struct CheckpointFiles {
     directory: Folder,
     /// `None`: the checkpoint is of format 1.
     names: Option<NamesFile>,
-    /// Of the next names file. None has it twice: that a checkpoint was not written is not certain when writing it
-    /// failed, and what it may refer to must stay.
+    /// Number of the next names file. No number is used twice: a checkpoint whose write failed may be on disk all the
+    /// same, and the file that it may refer to must stay.
     next_number: u64,
 }
 
@@ -150,8 +150,8 @@ impl CheckpointFiles {
         Ok((Self { directory: directory.clone(), names: names_file, next_number }, checkpoint))
     }
 
-    /// Replaces the checkpoint. `changes` are those of the names since the last one, `all` gives the names with them.
-    /// The names file is made anew when its changes are longer than all names were, and than `least_log_bytes`.
+    /// Replaces the checkpoint. `changes` are those of the names since the last one, `all` returns the names with them.
+    /// The names file is replaced when its changes are longer than all names were, and than `least_log_bytes`.
     ///
     /// # Errors
     /// [`NodeError::Io`]; retryable if the disk is full. The last checkpoint is untouched then.
@@ -200,7 +200,7 @@ impl CheckpointFiles {
         Ok(())
     }
 
-    /// Removes names files that the checkpoint does not refer to. They are in nobody's way, so a failure is only told.
+    /// Removes names files that the checkpoint does not refer to. They do no harm, so a failure is only logged.
     pub fn remove_leftovers(&self) {
         remove_names_but(&self.directory, self.names.as_ref().map(NamesFile::number));
     }
@@ -212,8 +212,8 @@ fn remove_names_but(directory: &Folder, kept: Option<u64>) {
     }
 }
 
-/// Refuses a file of another format than those `known` before anything else in it is looked at: a later one may have
-/// other fields. Returns the format.
+/// Rejects a file of a format that is not in `known` before any other field is read: a later format may have other
+/// fields. Returns the format.
 ///
 /// # Errors
 /// [`NodeError::Damaged`] with the version found, the newest one known, and what to do.

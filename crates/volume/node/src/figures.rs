@@ -1,5 +1,5 @@
-//! What is counted while the node works, beyond plain counters ([`crate::counters`]): distributions of times, and
-//! what each apply worker did.
+//! Figures that are recorded while the node works, beyond plain counters ([`crate::counters`]): distributions of times,
+//! and the work of each apply worker.
 //!
 //! Invariant: recording takes no lock and no memory; each number is a relaxed atomic, right by itself and not
 //! together with others.
@@ -36,7 +36,7 @@ impl Histogram {
         self.record(time::elapsed(since));
     }
 
-    /// What was recorded so far.
+    /// Times recorded so far.
     pub fn snapshot(&self) -> Times {
         let counts = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed));
         let buckets: Vec<_> = counts.enumerate().filter(|(_, count)| *count > 0).collect();
@@ -48,7 +48,7 @@ impl Histogram {
     }
 }
 
-/// What one apply worker did. Only its own thread adds to it, and each has cache lines of its own.
+/// Work of one apply worker. Only its own thread adds to it, and each has cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Worker {
@@ -76,7 +76,7 @@ impl Worker {
         self.busy_micros.fetch_add(time::elapsed(since).as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// What it did so far.
+    /// Work done so far.
     pub fn snapshot(&self) -> ApplyWorker {
         ApplyWorker {
             pages: self.pages.load(Ordering::Relaxed),

@@ -22,8 +22,8 @@ pub struct NodeOptions {
     /// Length of a volume's log buffer: received bytes that are not yet applied. More means fewer page writes on
     /// the node (a page changed a thousand times is written once) and more memory. Default 256 MiB, at least 16 MiB.
     pub ring_len_bytes: u64,
-    /// What all volumes together may keep in memory: frames that are not applied yet, and the index of them. Default a
-    /// quarter of the host's memory, at least 1 GiB. Shared by the copies of these options.
+    /// Memory bound of all volumes together: frames that are not applied yet, and their index. Default a quarter of the
+    /// host's memory, at least 1 GiB. Shared by the copies of these options.
     pub memory: Arc<MemoryBudget>,
     /// How fast an export reads while a server writes the volume; otherwise it goes as fast as it can. Default 16
     /// MiB/s.
@@ -41,16 +41,16 @@ pub struct NodeOptions {
     pub pages: PageOptions,
     /// Where and how the logs are written.
     pub log: LogOptions,
-    /// Who may use the socket for servers on this host, besides root and the node's own user; `None`: there is no such
-    /// socket. Default: nobody else.
+    /// Users that may use the socket for servers on this host, besides root and the node's own user; `None`: there is
+    /// no such socket. Default: no other users.
     pub local_users: Option<Vec<u32>>,
-    /// TLS with certificates on both sides; `None`: plain text, where everybody may do everything.
+    /// TLS with certificates on both sides; `None`: plain text, where every peer may do everything.
     pub tls: Option<Arc<ServerTls>>,
     /// Offer plain text to other hosts too.
     pub allow_plain_text: bool,
     /// How many connections there may be, and how long they may take.
     pub connections: ConnectionLimits,
-    /// Where a status page of this node is served, to be shown; who embeds the node serves it.
+    /// Address of this node's status page, for display only: the program that embeds the node serves the page.
     pub status_page: Option<SocketAddr>,
     /// The raw devices that are open, shared by the copies of these options.
     pub devices: Arc<RawDevices>,

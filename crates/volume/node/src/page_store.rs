@@ -9,13 +9,13 @@ use redoubt_storage::{RealDir, StorageDir};
 use redoubt_wire::control::PageStoreStatus;
 use std::path::PathBuf;
 
-/// Length of a page unless a server says otherwise.
+/// Length of a page unless a server has another one.
 const USUAL_PAGE_LEN_BYTES: u64 = 16 << 10;
 
 /// How pages are stored.
 #[derive(Clone, Debug)]
 pub struct PageOptions {
-    /// What protects pages against torn writes; `None`: the best that the place offers.
+    /// Protection of pages against torn writes; `None`: the best that the location offers.
     pub protection: Option<PageProtection>,
     /// Length of a volume's page journal. Default 128 MiB.
     pub journal_len_bytes: u64,
@@ -43,7 +43,7 @@ impl Default for PageOptions {
 /// Opens the page store of a volume; makes one if there is none.
 ///
 /// # Errors
-/// [`NodeError::Refused`] if the protection asked for is not to be had there; [`NodeError::PageStore`].
+/// [`NodeError::Refused`] if the requested protection is not available there; [`NodeError::PageStore`].
 pub fn open(site: Site<'_>, options: &NodeOptions) -> Result<(FilePageStore, Description), NodeError> {
     let pages = &options.pages;
     let is_new = find(site, Part::Pages)?.is_none();
@@ -98,7 +98,7 @@ fn journal_place(site: Site<'_>, is_new: bool, options: &PageOptions) -> Result<
     }
 }
 
-/// What [`open`] found out, kept for `redoubt status`.
+/// Findings of [`open`], kept for `redoubt status`.
 pub struct Description {
     /// Where the pages are.
     pages: String,

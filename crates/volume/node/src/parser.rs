@@ -30,7 +30,7 @@ const SYSTEM_SPACE: SpaceId = SpaceId(0);
 /// Length of an undo tablespace that the server has truncated, in pages of any size (seen with 4 KiB to 64 KiB).
 const UNDO_TRUNCATED_PAGES: u32 = 640;
 
-/// What the caller has to do after a frame.
+/// Results of a frame that the caller must act on.
 #[derive(Default)]
 pub struct Outcome {
     /// Pages whose chain became long in the open table.
@@ -189,10 +189,10 @@ impl<'v> Parser<'v> {
         Ok(())
     }
 
-    /// What a record about a file, of redo at `lsn`, says for an import, whose files have the names that they had at the
-    /// end of the redo ([`redoubt_redo::LastResets::is_file_of`]), unless pages in them have said whose they are. A file
-    /// that is there then was not deleted, or was put there again (for IMPORT TABLESPACE, which no redo describes), and
-    /// stays as it is.
+    /// Meaning of a file record in redo at `lsn` for an import. Its files have the names that they had at the end of
+    /// the redo ([`redoubt_redo::LastResets::is_file_of`]), unless their pages have named their tablespace. A file that
+    /// exists then was not deleted, or was put there again (for IMPORT TABLESPACE, which no redo describes), and stays
+    /// as it is.
     fn of_import<'a>(&self, note: &FileNote<'a>, lsn: Lsn) -> FileRecord<'a> {
         let Some(resets) = self.index.resets() else { return note.record };
         match note.record {
@@ -237,7 +237,7 @@ impl<'v> Parser<'v> {
         let is_void = self.index.is_void_for_page(run.page, start_lsn);
         match run.space_flags {
             SpaceFlagsChange::Unchanged => {}
-            // Other pages of the tablespace may be built before its page 0 starts anew.
+            // Other pages of the tablespace may be built before its page 0 is initialised again.
             SpaceFlagsChange::Set(flags) => self.set_flags(object, flags, end_lsn)?,
             SpaceFlagsChange::Unknown if is_void => {}
             SpaceFlagsChange::Unknown => outcome.unknown_flags.push(key),
@@ -245,7 +245,7 @@ impl<'v> Parser<'v> {
         if is_void || self.image_only.contains(&object) {
             return Ok(());
         }
-        // What is in front of an INIT_PAGE has no effect and is not looked at again.
+        // Redo before an INIT_PAGE has no effect and is skipped.
         let void_bytes = run.last_init_offset.unwrap_or(0);
         let body = Body::Run {
             chunk: number,
@@ -261,10 +261,9 @@ impl<'v> Parser<'v> {
         Ok(())
     }
 
-    /// A file that somebody else put into the server's data directory: it is no file of the volume
-    /// (docs/volume/reference/limits.md).
-    /// What it held before is not known here, so the writes alone would make another file of it; the whole one is on
-    /// the server's host.
+    /// Reports a file that was put into the server's data directory from outside: it is no file of the volume
+    /// (docs/volume/reference/limits.md). Its earlier content is not known here, so the writes alone would give a
+    /// different file; the whole one is on the server's host.
     fn unknown_file(&mut self, path: String) -> Option<String> {
         if self.unknown_files.len() >= UNKNOWN_FILES || !self.unknown_files.insert(path.clone()) {
             return None;
@@ -279,10 +278,10 @@ impl<'v> Parser<'v> {
         Some(path)
     }
 
-    /// TRIM_PAGES. Servers truncate undo tablespaces, always to the same length, and begin them anew. MariaDB 11.2
-    /// and later also shrink the system tablespace, whose pages before the new end keep their content. Those past it
-    /// are as if they were freed: the server begins each with INIT_PAGE if it uses it again. They go when it cuts the
-    /// file, which is the next thing that it does; if it is killed first, its recovery does.
+    /// TRIM_PAGES. Servers truncate undo tablespaces, always to the same length, and initialise them again. MariaDB
+    /// 11.2 and later also shrink the system tablespace, whose pages before the new end keep their content. Pages past
+    /// the end count as freed: the server begins each with INIT_PAGE if it uses it again. They go when the server cuts
+    /// the file, which it does next; if it is killed first, its recovery does.
     fn trim(&mut self, space: SpaceId, pages: u32, lsn: Lsn) -> Result<(), NodeError> {
         if space == SYSTEM_SPACE {
             self.names.write().note_cut(lsn);
@@ -308,9 +307,9 @@ impl<'v> Parser<'v> {
         }
     }
 
-    /// A file of the system tablespace was made shorter, as TRIM_PAGES has said: by the server that wrote it, or by the
-    /// recovery of the next one. A recovery does that also after pages past that end were used again, and writes them
-    /// anew from the redo since its checkpoint, which is applied here already; then nothing may go.
+    /// A file of the system tablespace was made shorter, as TRIM_PAGES announced: by the server that wrote it, or by
+    /// the recovery of the next one. A recovery also does that after pages past the end were used again, and writes
+    /// them again from the redo since its checkpoint. That redo is applied here already, so then nothing may go.
     fn note_shortened(&mut self, names: &Namespace, file: FileId) {
         let (Some(pages), Some(entry)) = (self.system_trim, names.file(file)) else { return };
         let system = names.known_object_of_space(SYSTEM_SPACE);

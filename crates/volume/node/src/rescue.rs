@@ -1,15 +1,15 @@
 //! Rebuilding a page whose stored image fails its checksum: from an older image that is intact, or from nothing, plus
 //! the redo that is still in the log.
 //!
-//! Nothing is guessed. What a page is built from must be *complete*, which is so for
+//! Nothing is guessed. The base of a rebuilt page must be *complete*, which is so for
 //! * the newest image that the page journal was given: it is what should be in the page's place;
 //! * an older image whose LSN is not before the first redo in the log: all redo after it is there;
-//! * a page that the redo in the log starts anew (INIT_PAGE, FREE_PAGE, an image sent by the server, a tablespace that
-//!   was created or cut in that redo).
+//! * a page that the redo in the log starts from nothing (INIT_PAGE, FREE_PAGE, an image sent by the server, a tablespace
+//!   that was created or cut in that redo).
 //!
-//! [`PageHistory`] is pure: it is fed the frames of the log in order and collects what concerns one page. An image in
-//! the stream names its page by path; if that path is not known today, or was renamed within the log, it cannot be
-//! told whose image it was, and the log is not used.
+//! [`PageHistory`] is pure: it is fed the frames of the log in order and collects everything about one page. An image
+//! in the stream names its page by path. If that path is not known today, or was renamed within the log, the page of
+//! the image is uncertain, and the log is not used.
 
 use crate::error::NodeError;
 use crate::index::PageKey;
@@ -57,7 +57,7 @@ struct Run {
     bytes: Vec<u8>,
 }
 
-/// What the log says about one page. See the module.
+/// History of one page in the log.
 pub struct PageHistory {
     page_id: PageId,
     format: Format,
@@ -130,7 +130,7 @@ impl PageHistory {
                     self.start_anew();
                 }
                 FileRecord::Rename { old_path, new_path } => {
-                    // Redo says `./db/t.ibd` where the stream says `db/t.ibd`.
+                    // Redo has `./db/t.ibd` where the stream has `db/t.ibd`.
                     let plain = |path: &[u8]| path.strip_prefix(b"./").unwrap_or(path).to_vec();
                     self.renamed_paths.extend([plain(old_path), plain(new_path)]);
                 }
@@ -178,7 +178,7 @@ impl PageHistory {
         }
     }
 
-    /// The page, from what the log has and from `retained` images (newest first), and what it was built from.
+    /// The page, rebuilt from the log and from `retained` images (newest first), and its base.
     ///
     /// # Errors
     /// Why it cannot be rebuilt.

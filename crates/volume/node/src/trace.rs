@@ -1,4 +1,4 @@
-//! Where the time of sampled commits and page reads goes, while somebody wants to know.
+//! Times of sampled commits and page reads, stage by stage, while a client traces them.
 //!
 //! A trace is begun for a volume by one client and ends with it. While it is on, the node notes when the frames and
 //! reads that are samples ([`redoubt_wire::trace::is_sampled`]) pass its stages, and joins what it noted with what
@@ -57,9 +57,9 @@ pub enum Part {
     Apply,
 }
 
-/// Is told whenever a part of building a page ends. `()` does not care.
+/// Receives the end of each part of building a page. `()` ignores it.
 pub trait Laps {
-    /// What happened since the lap before was `part`.
+    /// The time since the previous lap belongs to `part`.
     fn lap(&mut self, part: Part);
 }
 
@@ -116,7 +116,7 @@ struct Gathered {
     dropped: u64,
 }
 
-/// See the module.
+/// The trace of a volume.
 #[derive(Default)]
 pub struct Tracer {
     /// One in so many is a sample; 0: the trace is off.
@@ -196,7 +196,7 @@ impl Tracer {
         push(&mut self.state.lock().reads, read);
     }
 
-    /// What the server's side measured.
+    /// Joins the samples that the server's side measured.
     pub fn join(&self, samples: &[ServerSample]) {
         if self.one_in() == 0 {
             return;
@@ -227,7 +227,7 @@ impl Tracer {
         }
     }
 
-    /// What was joined since the last call, and how many samples were lost since the trace began.
+    /// Samples joined since the last call, and the number of samples lost since the trace began.
     pub fn take(&self) -> (Vec<Joined>, u64) {
         let mut state = self.state.lock();
         (state.joined.drain(..).collect(), state.dropped)

@@ -1,7 +1,7 @@
-//! The names of a volume on its disk: all of them at one moment, and after that what changed.
+//! The names of a volume on its disk: a full list, followed by changes.
 //!
-//! `names-<number, 8 hex>` is text, one entry a line: CRC-32C (8 hex), a space, JSON. The checksum goes on from that of
-//! the line before, so a line that is missing or in another place is found like one that is damaged.
+//! `names-<number, 8 hex>` is text, one entry a line: CRC-32C (8 hex), a space, JSON. The checksum continues that of
+//! the previous line, so a missing or misplaced line is found like a damaged one.
 //!
 //! | line | JSON |
 //! |---|---|
@@ -12,9 +12,9 @@
 //! Each line ends at a multiple of 4096, with spaces after its JSON. So no block with names that were durable is
 //! written again.
 //!
-//! The checkpoint has a [`NamesEnd`]: the number, where the names end that belong to it, and the checksum there. What
-//! comes after that end is ignored and written over. Everything before it was durable before the checkpoint, so
-//! whatever is wrong there is damage.
+//! The checkpoint has a [`NamesEnd`]: the number, the end of the names that belong to it, and the checksum there. Bytes
+//! after that end are ignored and overwritten. Everything before it was durable before the checkpoint, so any error
+//! there is damage.
 //!
 //! A file that becomes long is followed by one with the next number; the former goes when the checkpoint refers to the
 //! new one. After a sync that failed nothing is appended any more: what was dropped then is not known, so the names go
@@ -36,7 +36,7 @@ const PREFIX: &str = "names-";
 const BASE_LINE_CHANGES: usize = 1000;
 /// Bytes written at once, about.
 const PIECE_BYTES: usize = 1 << 20;
-/// What the disk may write as one.
+/// Block that the disk may write as a unit.
 const BLOCK_BYTES: usize = 4096;
 /// The checksum of a line, and a space.
 const CRC_BYTES: usize = 9;
@@ -66,9 +66,9 @@ struct Head {
 pub struct NamesFile {
     file: Arc<dyn StorageFile>,
     directory: Folder,
-    /// What the checkpoint on disk refers to.
+    /// End of the names that the checkpoint on disk refers to.
     kept: NamesEnd,
-    /// What is durable.
+    /// End of the durable names.
     end: NamesEnd,
     has_failed: bool,
 }
@@ -178,7 +178,7 @@ impl NamesFile {
         self.end
     }
 
-    /// It is to be made anew: its changes are longer than what makes all names, and than `least_log_bytes`, or nothing
+    /// The file should be replaced: its changes are longer than the full list, and than `least_log_bytes`, or nothing
     /// can be appended to it.
     pub fn is_long(&self, least_log_bytes: u64) -> bool {
         let log_bytes = self.kept.len_bytes.saturating_sub(self.kept.base_len_bytes);

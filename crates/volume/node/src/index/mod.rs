@@ -13,9 +13,9 @@
 //! so every record fits. Not so the pages of an import: files as a kill left them lack changes that the server never
 //! wrote because the page was freed meanwhile (see [`LastResets`]). Tables are applied one by one, so a record that
 //! fits nothing may be due long before the parser comes to the FREE_PAGE that makes it void. Therefore an import, which
-//! has the whole redo of its source, says before the first frame what is void ([`LogIndex::leave_out`]), and that never
-//! gets into the index. It does not end before all that redo is applied; so a later start of the node, which knows
-//! nothing of it, does not read it again.
+//! has the whole redo of its source, declares the void redo before the first frame ([`LogIndex::leave_out`]), and that
+//! redo never gets into the index. An import ends only when all its redo is applied, so a later start of the node,
+//! which lacks the declaration, does not read it again.
 //!
 //! Lock order: level 0 shard, then table bucket. The queue lock is a leaf.
 
@@ -71,7 +71,7 @@ pub struct LogIndex {
     queue: Mutex<VecDeque<Arc<Table>>>,
     next_table: AtomicU64,
     memory: Arc<VolumeMemory>,
-    /// What an import has found to be void.
+    /// Redo that an import has found to be void.
     resets: OnceLock<LastResets>,
 }
 
@@ -105,13 +105,13 @@ impl LogIndex {
         &self.level0[(key.mix() >> 8) as usize % SHARDS]
     }
 
-    /// What these resets make void is not to get into the index. To be called before the first frame, and once.
+    /// Keeps the redo that these resets make void out of the index. To be called once, before the first frame.
     pub fn leave_out(&self, resets: LastResets) {
         let is_first = self.resets.set(resets).is_ok();
         debug_assert!(is_first, "an import has one redo log");
     }
 
-    /// What an import knows of its redo up to the end.
+    /// Resets in an import's redo, up to its end.
     pub fn resets(&self) -> Option<&LastResets> {
         self.resets.get()
     }

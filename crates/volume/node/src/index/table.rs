@@ -32,7 +32,7 @@ pub enum Body {
         offset: u32,
         /// Length in bytes.
         len: u32,
-        /// The run starts the page anew: after INIT_PAGE nothing before it matters.
+        /// The run resets the page: earlier entries do not matter, as after INIT_PAGE.
         reset: Option<PageReset>,
     },
     /// A page image sent by the server, in a chunk's payload: replaces what was there.
@@ -74,7 +74,7 @@ pub struct Entry {
 pub struct TableEnd {
     /// End of the stream covered by the table and those before it.
     pub point: Point,
-    /// What changed in the names since the end of the table before.
+    /// Changes of the names since the end of the previous table.
     pub names: NameChanges,
     /// Objects that died in this table.
     pub dead: Vec<ObjectId>,
@@ -106,7 +106,7 @@ pub struct Table {
     pages: AtomicU64,
     runs: AtomicU64,
     chain_classes: [AtomicU64; CHAIN_CLASSES],
-    /// What chains and pages take; the chunks are counted by the log buffer.
+    /// Memory of chains and pages; the chunks are counted by the log buffer.
     memory: Arc<VolumeMemory>,
     memory_bytes: AtomicU64,
     end: Mutex<Option<TableEnd>>,
@@ -118,8 +118,8 @@ impl Drop for Table {
     }
 }
 
-/// What a page with entries takes beside them, in both levels: map entries with their free room, the list of tables,
-/// and what the allocator adds.
+/// Memory of a page with entries beside the entries, in both levels: map entries with their free room, the list of
+/// tables, and the allocator's overhead.
 const PAGE_MEMORY_BYTES: u64 = 224;
 
 impl Table {

@@ -1,7 +1,7 @@
-//! What changed in the names, so that somebody else's names can follow without a copy of all of them.
+//! Changes of the names, so that other names can follow without a copy of all of them.
 //!
-//! A [`NameChange`] says what something is now, not what was done to it. So of many changes of one thing only the last
-//! is kept, and what changes all the time (the server's checkpoints, lengths of files) is short.
+//! A [`NameChange`] is the new value of an entry, not an operation. So of many changes of one entry only the last is
+//! kept, and the frequent ones (the server's checkpoints, lengths of files) are short.
 //!
 //! Invariant: names to which the changes were applied equal the names that made them.
 //!
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What one thing is now.
+/// New value of one entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NameChange {
@@ -54,7 +54,7 @@ pub enum NameChange {
 /// Changes that belong together, shared because they are only read.
 pub type NameChanges = Arc<Vec<NameChange>>;
 
-/// What has changed, by its key. Its value is looked up when it is asked for.
+/// Keys of the changed entries. Their values are looked up on request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changed {
     pub next: bool,
@@ -90,7 +90,7 @@ impl Changed {
         self.checkpoints.insert(slot);
     }
 
-    /// What everything that has changed is now.
+    /// Current values of all changed entries.
     pub fn describe(self, tables: &Tables) -> Vec<NameChange> {
         let mut changes = Vec::new();
         if self.next {

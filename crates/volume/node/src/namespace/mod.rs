@@ -5,8 +5,8 @@
 //! the state at W again. It does no I/O. An operation takes time that grows with the files it concerns, and only with
 //! the logarithm of how many there are.
 //!
-//! What the operations do to the entries goes through [`tables`]; [`changes`] says what has changed since a point, for
-//! whoever follows the names without a copy of all of them.
+//! The operations change the entries through [`tables`]; [`changes`] lists the changes since a point, for names that
+//! follow without a copy of all entries.
 //!
 //! Three kinds of numbers:
 //! * a *file* ([`FileId`]) is what the server opened; it survives a rename;
@@ -111,13 +111,13 @@ impl LogFileEntry {
     }
 }
 
-/// See the module.
+/// The names of a volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Namespace {
     tables: Tables,
 }
 
-/// What the caller has to do in the page store or plain store after a change of names.
+/// Work in the page store or plain store that a change of names leaves to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The object is dead. Once that is durable its index entries are void; once this point is checkpointed its
@@ -191,7 +191,7 @@ impl Namespace {
         self.tables.track();
     }
 
-    /// What has changed since the last call, or since [`Namespace::track`].
+    /// Changes since the last call, or since [`Namespace::track`].
     pub fn take_changes(&mut self) -> NameChanges {
         self.tables.take_changes()
     }

@@ -1,9 +1,9 @@
-//! What is known of names: maps both ways, and which of it has changed.
+//! The entries of the names: maps both ways, and the recent changes.
 //!
 //! Every change of a [`super::Namespace`] goes through here, one entry at a time; nothing else keeps the maps.
 //!
-//! Invariants: `paths` is `files` the other way round, `spaces` and `named` are `objects` the other way round, and
-//! `holders` says which files hold an object. Where two entries claim the same path or space, the one set last has it.
+//! Invariants: `paths` is the inverse of `files`, `spaces` and `named` are inverses of `objects`, and `holders` lists
+//! the files that hold an object. Where two entries claim the same path or space, the one set last has it.
 //! So a set of changes gives the same maps in whatever order it is applied, as long as it ends without such a pair.
 //! A value that is set to what it was is no change.
 
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// See the module.
+/// Maps of all entries of the names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     next_file: u32,
@@ -32,11 +32,11 @@ pub(super) struct Tables {
     system_files: Vec<(String, u64)>,
     log_file: Option<LogFileEntry>,
     log_set: Option<LogSetEntry>,
-    /// What has changed since it was asked for; `None`: nobody asks.
+    /// Changes since the last call of [`Tables::take_changes`]; `None`: changes are not tracked.
     changed: Option<Changed>,
 }
 
-/// The same names; what has changed lately does not matter.
+/// Compares the names; recent changes do not matter.
 impl PartialEq for Tables {
     fn eq(&self, other: &Self) -> bool {
         let numbers = |of: &Self| (of.next_file, of.next_object);
@@ -314,7 +314,7 @@ impl Tables {
         self.changed.get_or_insert_default();
     }
 
-    /// What has changed since the last call.
+    /// Changes since the last call.
     pub fn take_changes(&mut self) -> NameChanges {
         let changed = self.changed.as_mut().map(std::mem::take).unwrap_or_default();
         Arc::new(changed.describe(self))

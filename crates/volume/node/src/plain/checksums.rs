@@ -1,15 +1,15 @@
 //! Checksums of plain files, remembered.
 //!
-//! What is remembered of a file is the CRC-32C of its first bytes: a file that only grew is read from there on, so a
-//! binary log costs what was appended. Changing or cutting off any of those bytes forgets it. Of long files it is also
-//! in the file `checksums` beside the contents, so that a restart need not read them.
+//! The checksum of a file is the CRC-32C of its first bytes: a file that only grew is read from there on, so a binary
+//! log costs its appended bytes. Changing or cutting off any of those bytes discards the checksum. Checksums of long
+//! files are also in the file `checksums` beside the contents, so that a restart need not read the files.
 //!
 //! Invariants:
-//! * A change is told before and after it is made ([`Checksums::touched`]), so a checksum over bytes that were being
-//!   changed is never kept.
-//! * What `checksums` says is true of the contents as of A, or is changed by a frame after A. A frame after A is
-//!   executed again at the next start and forgets it then. So what is forgotten must be gone from `checksums` before A
-//!   moves ([`Checksums::forget`], from the sync of the plain files).
+//! * Each change is announced before and after it is made ([`Checksums::touched`]), so a checksum over bytes that were
+//!   being changed is never kept.
+//! * An entry of `checksums` is true of the contents as of A, or is changed by a frame after A. A frame after A is
+//!   executed again at the next start and discards the entry then. So a discarded entry must be gone from `checksums`
+//!   before A moves ([`Checksums::forget`], from the sync of the plain files).
 //! * It is a cache: a file that is damaged, or of another version, is as good as none.
 //!
 //! Lock order: `turn`, `saving`, `state`.
@@ -68,9 +68,9 @@ struct Saved {
 /// Checksums of plain files, remembered.
 #[derive(Default)]
 pub struct Checksums {
-    /// Held by whoever reads a file.
+    /// Held by the thread that reads a file.
     turn: Mutex<()>,
-    /// Held by whoever writes the file.
+    /// Held by the thread that writes the file.
     saving: Mutex<()>,
     state: Mutex<ChecksumState>,
 }
@@ -210,7 +210,7 @@ fn discard(directory: &Folder, why: &dyn std::fmt::Display) -> Result<(), NodeEr
 fn read_on(store: &PlainStore, file: FileId, from: Checksum) -> Result<Checksum, NodeError> {
     let Some(handle) = store.open_for_reading(file)? else { return Ok(Checksum::default()) };
     let len_bytes = handle.len_bytes().map_err(|error| NodeError::io("read", store.path(file), error))?;
-    // A file that was made anew meanwhile may be shorter; then the change was noted, and this is not used.
+    // A file that was created again meanwhile may be shorter; then the change was noted, and the result is discarded.
     let Checksum { len_bytes: mut at, mut crc } =
         if from.len_bytes <= len_bytes { from } else { Checksum::default() };
     let mut piece = vec![0; PIECE_BYTES.min((len_bytes - at) as usize)];

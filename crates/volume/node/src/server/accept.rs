@@ -136,7 +136,7 @@ impl Node {
         let Some(hello) = read_hello(stream)? else { return Ok(()) };
         let admitted = match hello.role {
             Role::Control => present.admit(connection, ""),
-            // Before anything is said about the volume: whoever has no right to it learns nothing about it.
+            // Checked before any answer about the volume: a peer without rights to it learns nothing about it.
             _ => match check_volume(stream.identity(), &hello.volume) {
                 Ok(()) => present.admit(connection, &hello.volume),
                 Err(why) => {
@@ -166,10 +166,11 @@ impl Node {
     }
 }
 
-/// Serves one connection of a server to `volume`, whatever volume it asks for and whoever it is, until it ends.
+/// Serves one connection of a server to `volume` until it ends. The volume in its Hello and the peer's identity do not
+/// matter.
 ///
 /// # Errors
-/// Whatever ended it, except that the peer closed it.
+/// The error that ended it; none if the peer closed it.
 pub fn serve_volume(volume: &Volume, connection: &Arc<dyn Connection>) -> Result<(), NodeError> {
     let stream = &**connection;
     let Some(hello) = read_hello(stream)? else { return Ok(()) };
@@ -195,7 +196,7 @@ fn serve_role(volume: &Volume, hello: &Hello, connection: &Arc<dyn Connection>) 
     }
 }
 
-/// The Hello; `None`: a port probe, nothing was said.
+/// The Hello; `None`: a port probe, which sent nothing.
 fn read_hello(mut stream: &dyn Connection) -> Result<Option<Hello>, NodeError> {
     let io = |error: std::io::Error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
@@ -212,7 +213,7 @@ fn read_hello(mut stream: &dyn Connection) -> Result<Option<Hello>, NodeError> {
     if len.starts_with(&[FIRST_BYTE, 3]) {
         let message = "this node does not speak TLS; leave --tls away, or start the node with --tls DIR";
         welcome(stream, &refused(message.to_owned()))?;
-        // What is unread when the connection is closed would take the answer with it.
+        // Unread input at the close of the connection would make the kernel drop the answer.
         let _ = stream.set_deadline(Some(SOFT_END));
         let _ = stream.read(&mut [0; 4096]);
         return Err(NodeError::Refused("the client speaks TLS, this node does not; see --tls".to_owned()));

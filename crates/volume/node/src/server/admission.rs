@@ -1,9 +1,9 @@
-//! Who is connected, and how many may be.
+//! Open connections, and their limits.
 //!
 //! A connection is *greeting* until its Hello has been accepted, and *admitted* from then on. Invariants:
-//! * At most [`ConnectionLimits::greeting`] connections are greeting. One too many ends the one that has been greeting
-//!   longest: who comes with a valid Hello needs some milliseconds for it, and is in before a flood of others has
-//!   pushed it out, so a peer that only holds connections open locks nobody out.
+//! * At most [`ConnectionLimits::greeting`] connections are greeting. A further one ends the connection that has been
+//!   greeting longest. A peer with a valid Hello needs some milliseconds and is admitted before a flood of others
+//!   pushes it out. So a peer that only holds connections open locks no other peer out.
 //! * At most [`ConnectionLimits::total`] are admitted, of which at most [`ConnectionLimits::per_volume`] name the same
 //!   volume, so one volume's clients cannot use up what all share.
 
@@ -47,7 +47,7 @@ impl Default for ConnectionLimits {
 
 /// How a connection is ended from another thread.
 pub enum Ender {
-    /// One that has not come further than its socket, which is any socket.
+    /// The bare socket of a new connection.
     Socket(TcpStream),
     /// Any other.
     Connection(Arc<dyn Connection>),
@@ -73,7 +73,7 @@ struct OpenConnections {
     closed: bool,
 }
 
-/// See the module.
+/// The open connections of a node.
 pub struct Admission {
     limits: ConnectionLimits,
     state: Mutex<OpenConnections>,
@@ -116,7 +116,7 @@ impl Admission {
         Some(Present { admission: self, number })
     }
 
-    /// Ends all, and whatever comes later.
+    /// Ends all connections, and every later one.
     pub fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;

@@ -1,7 +1,6 @@
 //! A control connection: the requests of the `redoubt` command.
 //!
-//! Invariant: an export, an import that did not end, a trace, and what is kept for a reader go away with their
-//! connection.
+//! Invariant: an export, an unfinished import, a trace, and everything retained for a reader end with their connection.
 
 use super::authority::{check_request, restrict};
 use super::io::{FrameReader, FrameWriter};
@@ -43,7 +42,7 @@ pub(super) struct Session<'s> {
     pub(super) reading: Reading,
 }
 
-/// A volume name that nobody else may create, import or delete meanwhile.
+/// A volume name that no other command may create, import or delete meanwhile.
 struct BusyName<'s> {
     node: &'s Node,
     name: String,
@@ -56,7 +55,7 @@ impl Drop for BusyName<'_> {
     }
 }
 
-/// What ends an upload.
+/// Destination of an upload.
 enum Upload {
     File(FileId),
     Redo,
@@ -65,7 +64,7 @@ enum Upload {
 /// Serves it until it ends.
 ///
 /// # Errors
-/// Whatever ended it, except that the peer closed it.
+/// The error that ended it; none if the peer closed it.
 pub fn serve(node: &Arc<Node>, stream: &dyn Connection) -> Result<(), NodeError> {
     stream
         .set_read_timeout(Some(node.admission.limits().idle_control))
@@ -236,7 +235,7 @@ impl<'s> Session<'s> {
         let _busy = self.reserve(name)?;
         self.check_absent(name)?;
         let building = self.node.volume_directory(&format!("{NEW_PREFIX}{name}"));
-        // What an earlier attempt left; the name is reserved, so nobody else uses it.
+        // Remains of an earlier attempt. The name is reserved, so no other command uses the directory.
         self.node.remove_directory(&building)?;
         let target = self.node.volume_directory(name);
         let (home, key_file) = DirectoryHome::create(name, &building, &self.node.options, is_encrypted)?;
@@ -366,7 +365,7 @@ impl<'s> Session<'s> {
         let busy = self.reserve(name)?;
         self.check_absent(name)?;
         let building = self.node.volume_directory(&format!("{IMPORT_PREFIX}{name}"));
-        // What an earlier attempt left; the name is reserved, so nobody else uses it.
+        // Remains of an earlier attempt. The name is reserved, so no other command uses the directory.
         self.node.remove_directory(&building)?;
         let (home, key_file) = DirectoryHome::create(name, &building, &self.node.options, is_encrypted)?;
         let import = Import::begin(name, home, &self.node.options, family, system_files)?;
@@ -453,7 +452,7 @@ fn error_is_connection(error: &NodeError) -> bool {
         || matches!(error, NodeError::Io { path, .. } if path.as_os_str() == "connection")
 }
 
-/// Who attaches, as it goes into logs and onto terminals: without control characters, and not endless.
+/// The attaching client's name for logs and terminals: without control characters, of limited length.
 fn usable_who(who: &str) -> String {
     who.chars().filter(|character| !character.is_control()).take(WHO_LIMIT_CHARACTERS).collect()
 }

@@ -1,9 +1,9 @@
-//! The sockets that connections come in by, and their end: TCP, and the local socket for servers on this host
-//! ([`redoubt_transport::local`]), without which a node goes on.
+//! The sockets of incoming connections, and their end: TCP, and the local socket for servers on this host
+//! ([`redoubt_transport::local`]). A node works without the local one.
 //!
 //! Accepting waits in one `poll` for the sockets and for an eventfd. Stopping writes to the eventfd, so it works
-//! whatever has become of the network: the address may be gone and the link down. The sockets themselves do not
-//! block, so a connection that is gone again before it is accepted holds nobody up either.
+//! whatever has become of the network: the address may be gone and the link down. The sockets themselves do not block,
+//! so a connection that is gone again before it is accepted does not delay the others either.
 
 use crate::error::NodeError;
 use redoubt_transport::local;
@@ -24,7 +24,7 @@ pub enum Incoming {
     Local(UnixStream),
 }
 
-/// See the module.
+/// The listening sockets of a node.
 pub struct Listener {
     socket: TcpListener,
     local: Option<UnixListener>,
@@ -34,10 +34,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Takes the address, and the name of the local socket that belongs to it if `with_local` says so.
+    /// Takes the address, and with `with_local` the name of the local socket that belongs to it.
     ///
     /// # Errors
-    /// [`NodeError::Refused`] if it cannot be had; [`NodeError::Io`].
+    /// [`NodeError::Refused`] if the address is in use; [`NodeError::Io`].
     pub fn bind(listen: &str, with_local: bool) -> Result<Self, NodeError> {
         let socket = TcpListener::bind(listen).map_err(|error| {
             NodeError::Refused(format!(
@@ -117,7 +117,7 @@ fn listen_locally(address: SocketAddr) -> Option<UnixListener> {
     listening.inspect_err(warn).ok()
 }
 
-/// `None`: nobody has come.
+/// Turns "would block" into `None`: no connection is waiting.
 fn come<T>(accepted: std::io::Result<T>) -> std::io::Result<Option<T>> {
     match accepted {
         Ok(accepted) => Ok(Some(accepted)),

@@ -44,13 +44,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stopping::Steps;
 
-/// A server's connection to a volume that is being opened waits for so long before it is told to try later. Shorter
-/// than any peer waits for its greeting.
+/// A server's connection waits this long for a volume that is being opened, before it gets the answer to try later.
+/// Shorter than any peer's wait for its greeting.
 const PATIENCE_WITH_OPENING: Duration = Duration::from_secs(5);
 /// The same for the requests of commands, which wait as long as they are let.
 const PATIENCE_OF_REQUESTS: Duration = Duration::from_secs(120);
-/// For a name that another command has: one that just ended, whose connection is not closed here yet, lets go of it
-/// soon.
+/// The same for a name that another command uses. If that command has just ended, its connection is closed here soon,
+/// and the name is free.
 const PATIENCE_WITH_NAMES: Duration = Duration::from_secs(2);
 /// How long to wait after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -79,7 +79,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts to listen, and to open all volumes in the data directory, several at a time; that goes on when this
+    /// Starts to listen, and to open all volumes in the data directory, several at a time. Opening continues after this
     /// returns. Volumes that cannot be opened are reported and left alone.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Node {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with('.') {
                 match self.remove_directory(&entry.path()) {
-                    // Its key may come later; whoever wants its name removes it then.
+                    // Its key may come later; the next command that uses its name removes it then.
                     Err(NodeError::AtRest(error)) => {
                         tracing::warn!(event = "leftover_not_removed", %error, "a leftover file is not removed")
                     }
@@ -166,7 +166,7 @@ impl Node {
                 Ok(Some(incoming)) => incoming,
                 Ok(None) => return,
                 Err(error) => {
-                    // Out of file descriptors, most likely: not before somebody closes one.
+                    // Out of file descriptors, most likely: wait until a connection has been closed.
                     tracing::warn!(event = "accept_failed", %error, "cannot accept a connection");
                     thread::sleep(ACCEPT_PAUSE);
                     continue;
@@ -195,8 +195,8 @@ impl Node {
         }
     }
 
-    /// Takes the keys of encrypted volumes from the kernel. After [`Node::stop`], as the last thing: it waits for
-    /// whoever still holds a volume, but not for long.
+    /// Takes the keys of encrypted volumes from the kernel. After [`Node::stop`], as the last thing: it waits for a
+    /// short time for threads that still hold a volume.
     pub fn remove_keys(&self) {
         self.stopping.run("the keys of encrypted volumes".to_owned(), || {
             drop(std::mem::take(&mut *self.volumes.lock()));
@@ -204,7 +204,7 @@ impl Node {
         });
     }
 
-    /// What [`Node::stop`] waits for at this moment; `None`: nothing, or it was not called.
+    /// Current wait of [`Node::stop`]; `None`: nothing, or it was not called.
     pub fn stop_waits_for(&self) -> Option<String> {
         self.stopping.describe()
     }

@@ -1,7 +1,7 @@
 //! Volumes that a node that has just started is still opening, several at a time.
 //!
-//! The node serves meanwhile. Whoever asks for a volume that is being opened waits for it a while, and is told to try
-//! later after that; nobody can delete it or use its name.
+//! The node serves meanwhile. A request for a volume that is being opened waits for a while, and then fails with an
+//! error to try later. The volume cannot be deleted, and its name cannot be used.
 //!
 //! Invariants: a volume is in the node's list, or among those that cannot be used with the reason, before its name
 //! leaves this one. No volume is begun after [`Opening::stop`].
@@ -22,9 +22,9 @@ use std::time::Duration;
 
 #[derive(Default)]
 struct Unopened {
-    /// Who the volumes are, as far as that can be read.
+    /// Names of the volumes, with their identities where these can be read.
     names: BTreeMap<String, Option<Identity>>,
-    /// Those that nobody has begun.
+    /// Volumes that no thread has begun to open.
     next: VecDeque<String>,
     is_stopping: bool,
 }
@@ -57,7 +57,7 @@ impl Opening {
                 Ok(thread) => opening.threads.lock().push(thread),
                 Err(error) => {
                     tracing::warn!(event = "opening_thread_failed", %error, "cannot start a thread that opens volumes");
-                    // Somebody must.
+                    // Some thread must open them.
                     opening.run(node);
                 }
             }
@@ -112,14 +112,14 @@ impl Opening {
         }
     }
 
-    /// The error of whoever cannot wait for the volume.
+    /// Error of a request that cannot wait for the volume.
     pub fn not_now(&self, name: &str) -> NodeError {
         NodeError::NotNow(format!(
             "volume {name} is still being opened, its log is being read; try again, and see `redoubt status`"
         ))
     }
 
-    /// What can be said of the volumes that are being opened.
+    /// Known part of the status of the volumes that are being opened.
     pub fn statuses(&self) -> Vec<VolumeStatus> {
         let state = self.state.lock();
         let status = |(name, identity): (&String, &Option<Identity>)| {

@@ -1,14 +1,14 @@
-//! A state of a volume that stays readable while the volume goes on: for an export.
+//! A state of a volume that stays readable while the volume changes: for an export.
 //!
-//! A snapshot is the stream up to one point. Nothing is held for it: whoever is about to change a page or a plain file
-//! that belongs to the state first puts what is there aside ([`pages`], [`plain`]), unless the reader has passed it. A
-//! reader takes what is stored *now* first and looks at what was put aside second, so that it never misses a change
-//! that is made in between, and never sees half of one.
+//! A snapshot is the stream up to one point. It blocks nothing: a thread that is about to change a page or a plain file
+//! of the snapshot first copies the old content ([`pages`], [`plain`]), unless the reader has passed it. A reader reads
+//! the *current* content first and looks for a copy second. So it never misses a change that is made in between, and
+//! never sees half of one.
 //!
-//! What is put aside lies in one unlinked file, which goes away with the snapshot, at the latest with the process. It
-//! is as long at most as the pages and blocks that are changed before the reader comes to them.
+//! Copies are in one unlinked file, which goes away with the snapshot, at the latest with the process. The file is at most as
+//! long as the pages and blocks that are changed before the reader reaches them.
 //!
-//! A failure to put something aside (a full disk) makes the snapshot unusable; it is never the volume's.
+//! A failure to copy (a full disk) makes the snapshot unusable; the volume is not affected.
 //!
 //! Lock order: pages or plain, then the file's free ranges; all are leaves for everybody else.
 
@@ -28,7 +28,7 @@ use redoubt_pagestore::ObjectId;
 use redoubt_sync::Mutex;
 use std::sync::{Arc, OnceLock};
 
-/// See the module.
+/// A snapshot of a volume: its point, its names, and copies of changed content.
 pub struct Snapshot {
     point: Point,
     /// Names as of the point, once everything before it is applied.
@@ -90,14 +90,14 @@ impl Snapshot {
         std::mem::take(&mut *self.dead.lock())
     }
 
-    /// Something could not be put aside: the state is lost. Its reader learns it; nobody else does.
+    /// Old content could not be copied: the snapshot is lost. Only its reader gets the error.
     pub fn fail(&self, error: &NodeError) {
         if self.failure.set(error.to_string()).is_ok() {
             tracing::warn!(event = "export_snapshot_failed", %error, "cannot retain the snapshot that an export reads");
         }
     }
 
-    /// It failed: nothing more need be put aside.
+    /// It failed: no further copies are needed.
     pub fn has_failed(&self) -> bool {
         self.failure.get().is_some()
     }

@@ -1,9 +1,9 @@
 //! Plain files of a snapshot that were changed since.
 //!
-//! The thread that makes changes of plain files calls [`PlainAside::before`] for each that comes after the snapshot's
-//! point. The first one that touches a file notes how long the file is. What a change overwrites or cuts off is put
-//! aside in blocks; a file that is removed or emptied is kept open instead, and its former contents are read there.
-//! What is appended needs nothing.
+//! The thread that changes plain files calls [`PlainAside::before`] for each change after the snapshot's point. The
+//! first change of a file notes the file's length. Bytes that a change overwrites or cuts off are copied in blocks. A
+//! file that is removed or emptied is kept open instead, and its former contents are read there. Appended bytes need
+//! nothing.
 //!
 //! Lock: a leaf, but for the file's free ranges.
 
@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is put aside at once. Aria's pages have this size.
+/// Unit of copies. Aria's pages have this size.
 const BLOCK_BYTES: u64 = 8 << 10;
 
 #[derive(Default)]

@@ -1,9 +1,9 @@
 //! How servers come to a volume: attaching, log and notices connections. The flows across receiving, indexing, plain
 //! files and session; the state is theirs.
 //!
-//! Attaching fences the server before it, so everything that can refuse is looked at before: a volume that has stopped,
-//! waits for room, or does not get on. What had been received is durable, parsed and executed by then, so that only
-//! what comes in meanwhile is left to wait for afterwards.
+//! Attaching fences the previous server, so every reason to refuse is checked first: the volume has stopped, waits for
+//! room, or makes no progress. All received frames are durable, parsed and executed by then, so that only frames that
+//! arrive meanwhile are left to wait for afterwards.
 
 use super::Volume;
 use super::notices::NoticeWriter;
@@ -24,8 +24,8 @@ use std::time::Duration;
 /// How long what was received may take to become durable, parsed and executed.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Attach cuts the old server's connection off when nothing has come on it for this long. A server that is gone, or
-/// has been told that it is fenced, ends it by itself.
+/// Attach cuts the old server's connection off when nothing has come on it for this long. A server that is gone, or has
+/// received its fencing notice, ends it by itself.
 const SILENCE_LIMIT: Duration = Duration::from_secs(3);
 
 /// An accepted log connection.
@@ -64,7 +64,8 @@ impl Volume {
             self.receiving.buffer.received()
         })?;
         if !resumes {
-            // Another process of the same attachment (a script that starts the server again) reads its log anew.
+            // Another process of the same attachment (a script that starts the server again) reads the log from its
+            // start.
             *self.server_log.lock() = None;
         }
         tracing::info!(
@@ -126,7 +127,7 @@ impl Volume {
     /// Writes what was received to the log device (see [`super::receiving`]).
     ///
     /// # Errors
-    /// What stopped the volume.
+    /// The error that stopped the volume.
     pub fn write_received(&self) -> Result<(), NodeError> {
         self.receiving.write_received().inspect_err(|error| self.stop(&error.to_string()))
     }
@@ -145,9 +146,9 @@ impl Volume {
     /// Takes the volume over for a new server.
     ///
     /// # Errors
-    /// [`NodeError::Io`] if the generation cannot be written; [`NodeError::NotNow`] if what was received does not
-    /// become durable, of which the message says whether the old server was fenced; [`NodeError::Refused`] for a server
-    /// that is older than one that ran on the volume; [`NodeError::Stopped`].
+    /// [`NodeError::Io`] if the generation cannot be written; [`NodeError::NotNow`] if the received frames do not
+    /// become durable (the message tells whether the old server was fenced); [`NodeError::Refused`] for a server that
+    /// is older than one that ran on the volume; [`NodeError::Stopped`].
     pub fn attach(&self, who: &str, server: ServerVersion) -> Result<Attachment, NodeError> {
         let name = &self.context.name;
         // One at a time: what an earlier one still has to end must not be the server of a later one.
@@ -173,7 +174,7 @@ impl Volume {
         self.attachment(&self.indexing.names.read(), generation)
     }
 
-    /// Whatever can refuse an attach, before anybody is fenced.
+    /// Checks everything that can refuse an attach, before a server is fenced.
     fn check_may_attach(&self, server: ServerVersion) -> Result<(), NodeError> {
         let name = &self.context.name;
         self.context.check_running()?;
@@ -208,7 +209,7 @@ impl Volume {
         });
     }
 
-    /// The log buffer stays full for so long that somebody must look.
+    /// Error for a log buffer that stays full for so long that an operator must act.
     pub(super) fn still_full(&self) -> NodeError {
         let waits_for = self.receiving.buffer.waits_for().map_or("", |stage| stage.name());
         NodeError::NotNow(format!(

@@ -1,21 +1,21 @@
-//! Ends the redo log of a volume that nobody writes with a checkpoint, so that the server that takes it over has
-//! nothing to recover.
+//! Ends the redo log of a volume without a writer with a checkpoint, so that the server that takes it over has nothing
+//! to recover.
 //!
 //! A stock server that was killed reads its redo since its last checkpoint, opens every tablespace named there and
-//! applies it. Here the pages have all of it already. So an attach appends what a server writes last when it is shut
-//! down: a FILE_CHECKPOINT of D, and the checkpoint block of D. What is left to the new server is what any start
-//! does: roll back transactions that were not committed.
+//! applies it. Here the pages have all of it already. So an attach appends the records that a server writes last when
+//! it shuts down: a FILE_CHECKPOINT of D, and the checkpoint block of D. The new server only does the work of any
+//! start: it rolls back transactions that were not committed.
 //!
 //! Not where recovery does more than apply redo to pages. There the server recovers from its own checkpoint, as ever:
 //!
 //! * a file operation that the redo tells of and that was not done: the server was killed between the two;
 //! * a file operation that was done and whose transaction may not have been committed. The rollback takes it back, but
 //!   the server knows from the redo alone that `t.ibd` is not the `t` of its dictionary, where `t` is still the table
-//!   that was renamed away. Without that redo it refuses to load the file, and `t` is gone. How long such a transaction
-//!   takes nobody says, so an operation counts as settled when the server has made two checkpoints since;
-//! * a system tablespace that was cut in the redo (MariaDB 11.2 and later), and perhaps not yet as a file. Nothing else
-//!   than that recovery would do it later;
-//! * the redo of an import, whose files somebody else may have cut.
+//!   that was renamed away. Without that redo it refuses to load the file, and `t` is gone. The duration of such a
+//!   transaction is unlimited, so an operation counts as settled when the server has made two checkpoints since;
+//! * a system tablespace that was cut in the redo (MariaDB 11.2 and later), and perhaps not yet as a file. Only that
+//!   recovery would do it later;
+//! * the redo of an import, whose files may have been cut from outside.
 //!
 //! In the stream it is redo like any other, and comes in the server's order: the record first, then the block. A node
 //! that ends between the two leaves a record that every recovery passes over.
@@ -35,8 +35,8 @@ use redoubt_wire::stream::StreamFrame;
 pub enum LeftAsIs {
     /// There is nothing to recover: no redo since the server's checkpoint, but for what a shutdown writes last.
     IsClean,
-    /// It is MySQL's: its recovery takes from the redo what it keeps of tables outside of pages (AUTO_INCREMENT), and
-    /// what of ROW_FORMAT=COMPRESSED only it can apply.
+    /// The log is MySQL's. Its recovery reads table state from the redo that is not in pages (AUTO_INCREMENT), and
+    /// applies the part of ROW_FORMAT=COMPRESSED that the node cannot apply.
     Dictionary,
     /// There is no log yet, or none that it would start from.
     NoLog,
@@ -51,8 +51,8 @@ pub enum LeftAsIs {
     NoRoom,
 }
 
-/// What ends the log at `end`, with the slot of its checkpoint block, or why nothing may. `imported_to`: where the redo
-/// of an import that was not shut down cleanly ends.
+/// The frames that end the log at `end`, with the slot of their checkpoint block, or the reason to leave the log as it
+/// is. `imported_to`: end of the redo of an import that was not shut down cleanly.
 pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<(CleanEnd, u8), LeftAsIs> {
     if names.family() == Family::MySql {
         return Err(LeftAsIs::Dictionary);
@@ -85,7 +85,7 @@ pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<(CleanEnd
 fn unfinished_file_operation(names: &Namespace) -> Option<&str> {
     let is_unfinished = |entry: &crate::namespace::FileEntry| {
         let Some(object) = entry.object.map(ObjectId) else { return true };
-        // Nothing named the files of the system tablespace, nor one whose pages were imported.
+        // Redo named neither the files of the system tablespace nor a file whose pages were imported.
         let named = names.object(object).and_then(|object| object.name.as_deref());
         named.is_some_and(|name| name != entry.path)
     };
@@ -94,8 +94,8 @@ fn unfinished_file_operation(names: &Namespace) -> Option<&str> {
 }
 
 impl Volume {
-    /// Ends the redo log at `end`, where everything is durable and nobody is connected. Returns where the stream ends
-    /// then.
+    /// Ends the redo log at `end`, where everything is durable and no server is connected. Returns the new end of the
+    /// stream.
     ///
     /// # Errors
     /// [`NodeError::Stopped`]; those of [`Volume::drain`].

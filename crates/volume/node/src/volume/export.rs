@@ -1,9 +1,9 @@
-//! The way out: a state of the volume, read while the volume goes on.
+//! Export: a snapshot of the volume, read while the volume continues.
 //!
 //! An export is the stream up to the point where it began, as a killed server leaves it: page store and plain files up
-//! to there, and `ib_logfile0` with the redo since the server's checkpoint. Nothing is held for it
-//! ([`crate::snapshot`]). The parser closes its table at that point; when the table is applied, the names are known and
-//! the export can be read. From then on, what is about to change is put aside first.
+//! to there, and `ib_logfile0` with the redo since the server's checkpoint. It blocks nothing ([`crate::snapshot`]).
+//! The parser closes its table at that point; when the table is applied, the names are known and the export can be
+//! read. From then on, old content is copied before it changes.
 //!
 //! Owns the one export that there may be, and the pin that keeps the log until the server's redo is laid out.
 //!
@@ -32,7 +32,7 @@ use redoubt_wire::page::FileId;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The export of a volume, and what former ones have left to do.
+/// The export of a volume, and work left by former exports.
 pub struct Exports {
     context: Arc<Context>,
     current: Mutex<Option<Arc<Snapshot>>>,
@@ -129,7 +129,7 @@ fn put_aside(
     key: PageKey,
 ) -> Result<(), NodeError> {
     let Some((space, format)) = format_of(names, key.object()) else {
-        // Read as it is stored, because nobody knows where its pages begin; nothing was applied to it so far.
+        // Pages of an unknown format cannot be read; nothing was applied to this tablespace so far.
         let reason =
             "a tablespace whose format was unknown when the export began is being changed; export again";
         return Err(NodeError::NotNow(reason.to_owned()));
@@ -138,7 +138,7 @@ fn put_aside(
     snapshot.pages.put(key, &page)
 }
 
-/// What becomes of a page of an export once it was read.
+/// Fate of an export's page after it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Afterwards {
     GivenUp,
@@ -147,9 +147,9 @@ enum Afterwards {
 
 /// A state that is being exported.
 pub struct Export {
-    /// What is in it.
+    /// The names, as for an attaching server.
     pub attachment: Attachment,
-    /// Up to where.
+    /// End of the exported stream.
     pub point: Point,
     /// Length of each of its files, in bytes.
     lengths: FxHashMap<String, u64>,
@@ -245,7 +245,7 @@ impl Volume {
         self.read_state(export, path, offset_bytes, out, Afterwards::GivenUp)
     }
 
-    /// The same, and what was read can be read again.
+    /// Reads as [`Volume::read_export`], but the same range can be read again.
     pub(super) fn read_kept(
         &self,
         export: &Export,
@@ -286,7 +286,7 @@ impl Volume {
         } else {
             export.snapshot.plain.read(file, offset_bytes, out, &self.plain)?;
         }
-        // Asked last: what failed to be put aside may have been changed before it was read.
+        // Checked last: after a failed copy, the bytes may have changed before they were read.
         export.snapshot.check()
     }
 
@@ -333,9 +333,9 @@ impl Volume {
         if let Some(page) = snapshot.pages.get(key)? {
             return Ok(page);
         }
-        // Nobody is handed a damaged page unnoticed.
+        // This read reports a damaged page.
         let page = self.stored_pages().read(key, PageId::new(space, key.page_no()), format)?;
-        // It may have been changed before it was read; then the former one is aside by now.
+        // It may have been changed before it was read; then the old page has been copied by now.
         Ok(snapshot.pages.get(key)?.unwrap_or(page))
     }
 }

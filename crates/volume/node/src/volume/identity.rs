@@ -1,4 +1,4 @@
-//! Who a volume is and who may write it: a random id, and the generation that fences old writers.
+//! Identity of a volume and of its writer: a random id, and the generation that fences old writers.
 //!
 //! One small file, `volume`, replaced atomically before a new generation is given out.
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 const FORMAT: u32 = 1;
 const FILE_NAME: &str = "volume";
 
-/// See the module.
+/// Identity of a volume, and its newest generation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Identity {
     /// Format of the volume's directory.
@@ -22,7 +22,7 @@ pub struct Identity {
     pub volume_id: String,
     /// Newest generation given out; 0: never attached.
     pub generation: u64,
-    /// Who took it, for people.
+    /// Name of the client that took it, for people.
     pub attached_by: String,
     /// The server that it was attached for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,12 +33,12 @@ pub struct Identity {
     /// Where the redo of the import ends that made the volume, if the server had not been shut down; else 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub imported_to_lsn: u64,
-    /// It was made encrypted ([`crate::at_rest`]). Its directory says so too; this tells when that is a copy in clear.
+    /// It was created encrypted ([`crate::at_rest`]). Its directory shows that too; this field reveals a copy in clear.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_encrypted: bool,
 }
 
-/// What an earlier `redoubt run` starts, which does not say so.
+/// Server of an attach by an earlier `redoubt run`, which does not send a version.
 pub const SERVER_NOT_SAID: ServerVersion =
     ServerVersion { family: Family::MariaDb, major: 10, minor: 11, patch: 0 };
 
@@ -77,7 +77,7 @@ impl Identity {
         self.newest_server.and_then(|newest| server.refused_after(newest))
     }
 
-    /// What it is once the server that it is attached for changes pages; `None`: it stays as it is.
+    /// The identity after the attached server has changed pages; `None`: it stays as it is.
     pub fn with_server_run(&self) -> Option<Self> {
         let attached = self.attached_server?;
         let newest = self.newest_server.map_or(attached, |newest| newest.newer_of(attached));

@@ -100,7 +100,7 @@ impl ImportedLog {
         Ok(())
     }
 
-    /// What comes before the redo in the stream.
+    /// The frames before the redo in the stream.
     fn frames(&self) -> Result<Vec<StreamFrame<'_>>, NodeError> {
         let next_lsn = self.start_lsn;
         match &self.shape {
@@ -348,7 +348,7 @@ impl Volume {
     }
 }
 
-/// What a look at the whole redo has shown.
+/// Findings of a scan of the whole redo.
 #[derive(Default)]
 struct WalkedLog {
     resets: LastResets,
@@ -366,8 +366,8 @@ impl MtrVisitor for WalkedLog {
     }
 }
 
-/// `redo` in pieces that end where a mini-transaction does: [`REDO_FRAME_BYTES`] at most, or a single one. What comes
-/// after the last of `ends` is a piece too: the parser says what is wrong with it.
+/// `redo` in pieces that end where a mini-transaction does: [`REDO_FRAME_BYTES`] at most, or a single one. The rest
+/// after the last of `ends` is a piece too: the parser reports its error.
 fn pieces<'r>(redo: &'r [u8], ends: &[usize]) -> impl Iterator<Item = &'r [u8]> {
     let mut starts = vec![0];
     let mut last = 0;

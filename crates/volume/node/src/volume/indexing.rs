@@ -1,12 +1,13 @@
-//! What the stream says: the log index, the names, and how far both are (P).
+//! The indexed stream: the log index, the names, and their position (P).
 //!
 //! Owns the parser's thread and the one that builds long chains early. The parser is the only writer of index and
 //! names.
 //!
-//! Invariants: names and index are those of P; an object that has died is in the names or among the dying until the
-//! point of its end is applied, so whoever looks at the names first and at the dying second finds it in one of them.
+//! Invariants: names and index are those of P. An object that has died is in the names or among the dying until the
+//! point of its end is applied. So a thread that reads the names first and the dying second finds it in one of them.
 //!
-//! Lock order: dying (the parser only), names, index locks. Everybody else lets go of the names before the dying.
+//! Lock order: dying (the parser only), names, index locks. All other threads release the names before they lock the
+//! dying.
 
 use super::context::Context;
 use crate::construct::{Builder, PageTarget, StoredPages, VerifyCase, compact_chain, construct};
@@ -44,10 +45,10 @@ struct LongChain {
     key: PageKey,
 }
 
-/// What a page's tablespace is: identity of the page, and the format if it is known.
+/// Identity of a page, and the format of its tablespace if it is known.
 pub type Described = (PageId, Option<Format>);
 
-/// See the module.
+/// Log index and names of a volume, with the threads that build them.
 pub struct Indexing {
     context: Arc<Context>,
     /// Which records wait for which page.
@@ -89,7 +90,7 @@ impl Indexing {
     /// W -> P.
     ///
     /// # Errors
-    /// What must stop the volume.
+    /// Any error that must stop the volume.
     pub fn run_parser(
         &self,
         buffer: &LogBuffer,
@@ -159,7 +160,7 @@ impl Indexing {
         Ok(table.stream_bytes() >= self.context.options.batch_len_bytes)
     }
 
-    /// [`Parser::handle`], and what dies with the frame is among the dying when it is gone from the names.
+    /// [`Parser::handle`]. Objects that die with the frame are among the dying when they have left the names.
     fn handle(&self, parser: &mut Parser<'_>, chunk: &Arc<Chunk>) -> Result<Outcome, NodeError> {
         let mut dying = (!is_planted(Bug::TablespaceEndNotedLate)).then(|| self.dying.lock());
         let outcome = parser.handle(chunk)?;
@@ -225,7 +226,7 @@ impl Indexing {
     /// Builds the fronts of long chains. `describe` and `limit` as for a read; `on_verify` takes the comparisons met.
     ///
     /// # Errors
-    /// What must stop the volume.
+    /// Any error that must stop the volume.
     pub fn run_chains(
         &self,
         pages: StoredPages<'_>,
@@ -240,8 +241,8 @@ impl Indexing {
                 if table.state() == TableState::Applying {
                     continue;
                 }
-                // The object may die meanwhile, and older records of it with it: then the page is no page. Or the table
-                // is applied, and the page cut off.
+                // The object may die meanwhile, and its older records too: then the built page is invalid. Or the table
+                // is applied, and the page is cut off.
                 let is_indexed = || self.index.tables_of(key).iter().any(|other| other.id() == table.id());
                 let alive = || describe(key).is_some() && is_indexed();
                 let mut on_verify = |builder: &Builder, case: VerifyCase<'_>| {

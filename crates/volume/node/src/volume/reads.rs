@@ -1,9 +1,9 @@
 //! The reader's side of a volume: page requests of the server.
 //!
-//! A read waits until the parser and D have reached the position it names (the stream's end when the server last let
-//! go of the page), not for the whole log; then the page is built from its stored image and its index entries
-//! up to D. A server lets go of a page when its redo is durable, so that this is a wait for D only where other redo has
-//! come since; one that was told not to sync (`debug_no_sync`) would get an older page without.
+//! A read names a position: the stream's end when the server last let go of the page. It waits until the parser and D
+//! have reached that position, not for the whole log. Then the page is built from its stored image and its index
+//! entries up to D. A server lets go of a page when its redo is durable, so the read waits for D only where other redo
+//! has arrived since. A server that does not sync (`debug_no_sync`) would get an older page without this wait.
 
 use super::Volume;
 use crate::construct::{PageTarget, construct_in_laps};
@@ -23,7 +23,7 @@ use redoubt_wire::Seq;
 use redoubt_wire::page::{FileId, PageReply, PageRequest};
 use std::time::Duration;
 
-/// A read waits this long for the parser, and for D, before it says so.
+/// Time that a read waits for the parser, and for D, before it fails.
 const NEED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a file's bytes are.
@@ -69,7 +69,7 @@ impl Volume {
                 self.verification.mismatch_image(path, page_no, lsn, page).map(|()| PageReply::Done)
             }
             PageRequest::LogState => {
-                // What a process before this one of the same attachment sent may still be under way.
+                // Frames of a previous process of the same attachment may still be under way.
                 let end = match self.drain() {
                     Ok(end) => end,
                     Err(error) => return failed(&error),
@@ -97,9 +97,9 @@ impl Volume {
         }
     }
 
-    /// Stops the volume when its disk cannot be read, before the server learns of it. A server goes on without a page
-    /// that it cannot read: a rollback leaves the page out, and what it logs after that would make half a transaction
-    /// durable. A page that is damaged, on a disk that can be read, concerns its table only, as on a stock server.
+    /// Stops the volume when its disk cannot be read, before the server receives the error. A server continues without
+    /// a page that it cannot read: a rollback leaves the page out, and its later redo would make half a transaction
+    /// durable. A damaged page on a readable disk concerns its table only, as on a stock server.
     fn stop_if_unreadable(&self, error: &NodeError) {
         use redoubt_pagestore::PageStoreError as Store;
         let unreadable = match error {

@@ -1,4 +1,4 @@
-//! Who writes the volume: the generation that was given out last, the server process of it, and its connection.
+//! The writer of a volume: the generation that was given out last, the server process of it, and its connection.
 //!
 //! *Attach* (`redoubt run`) takes a new generation, which fences the server before it. A *session* is one server
 //! process of a generation; it may lose its connection and come back, and then sends again what was not acknowledged.
@@ -32,7 +32,7 @@ struct LogSession {
     certificate_expires_s: Option<i64>,
 }
 
-/// See the module.
+/// The session of a volume, and its generation.
 pub struct Session {
     context: Arc<Context>,
     identity: Mutex<Identity>,
@@ -65,7 +65,7 @@ impl Session {
         }
     }
 
-    /// Who the volume is, and its newest generation.
+    /// Identity of the volume, with its newest generation.
     pub fn identity(&self) -> Identity {
         self.identity.lock().clone()
     }
@@ -125,7 +125,7 @@ impl Session {
         Err(refusal(Status::Refused, message))
     }
 
-    /// Nobody else attaches until the guard is dropped. `None`: somebody has been attaching for `timeout`.
+    /// Excludes other attaches until the guard is dropped. `None`: another attach has taken longer than `timeout`.
     pub fn begin_attach(&self, timeout: Duration) -> Option<MutexGuard<'_, ()>> {
         self.attaching.try_lock_for(timeout)
     }
@@ -147,9 +147,9 @@ impl Session {
         Ok(identity.generation)
     }
 
-    /// Makes `hello` the volume's session, or says why not. `take_place` lets the new connection append and nobody
-    /// else, and returns where the stream ends then; it is called when nothing but that end can refuse the session any
-    /// more. Returns what `take_place` did, and whether the session is one that has come back.
+    /// Makes `hello` the volume's session, or returns the refusal. `take_place` lets only the new connection append,
+    /// and returns the stream's end at that time. It is called when only that end can still refuse the session. Returns
+    /// the result of `take_place`, and whether the session has reconnected.
     ///
     /// # Errors
     /// The refusal to send.
@@ -172,7 +172,7 @@ impl Session {
         }
         let received = take_place();
         let resumes = session.as_ref().is_some_and(|current| current.session == hello.session);
-        // Whether this node remembers the session or was restarted since: a first connection says 0.
+        // Works whether this node remembers the session or was restarted since: a first connection sends 0.
         if hello.resume > received.seq {
             let message = format!(
                 "the node has the stream up to {} only, but {} was acknowledged; its log has lost data",
@@ -257,8 +257,8 @@ impl Session {
         }
     }
 
-    /// Waits until the session's connection has ended, or `is_silent` says so, or `last` has come. `is_silent` is asked
-    /// with when it is to be asked again at the latest.
+    /// Waits until the session's connection has ended, `next_look` returns `None`, or `last` has passed. `next_look`
+    /// otherwise returns the latest time of its next call.
     pub fn wait_ended(&self, last: Instant, mut next_look: impl FnMut() -> Option<Instant>) {
         let mut session = self.current.lock();
         while session.as_ref().is_some_and(|current| current.connected) && time::now() < last {

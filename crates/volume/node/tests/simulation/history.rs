@@ -1,7 +1,7 @@
-//! What the servers of a volume sent, and what it must come to: the model.
+//! The model: frames that the servers of a volume sent, and the state that must result.
 //!
-//! Frames in order, each page after each change, plain files and names as of any frame. When a server dies, what the
-//! node does not have is forgotten ([`History::truncate`]); what was durable never is.
+//! Frames in order, each page after each change, plain files and names as of any frame. When a server dies, the frames
+//! that the node does not have are forgotten ([`History::truncate`]); durable frames never are.
 
 use crate::encoder::MtrWriter;
 use redoubt_node::mark::Point;
@@ -31,11 +31,11 @@ pub struct Frame {
     pub what: What,
 }
 
-/// What it does to names and plain files.
+/// Effect of a frame on names and plain files.
 #[derive(Clone, PartialEq)]
 pub enum What {
     Redo(Option<Space>),
-    /// Redo that says so; the system call follows.
+    /// Redo of a file operation; the system call follows.
     Intent(Box<What>),
     LogFile,
     CreatePlain(String),
@@ -76,7 +76,7 @@ pub struct Names {
     pub has_log: bool,
     /// LSN of each block.
     pub checkpoints: [Option<Lsn>; 2],
-    /// What redo has said and no system call has done: a server that starts does it.
+    /// An operation that is in the redo and that no system call has done: a starting server does it.
     pub intent: Option<What>,
 }
 
@@ -132,7 +132,7 @@ pub fn path_of(space: Space) -> String {
     format!("d/t{}.ibd", space.number)
 }
 
-/// See the module.
+/// The model of a volume.
 pub struct History {
     pub frames: Vec<Frame>,
     pub end: u64,
@@ -178,7 +178,7 @@ impl History {
         names
     }
 
-    /// Forgets what comes after `seq`. False: that is inside a frame, or was never sent.
+    /// Forgets everything after `seq`. False: `seq` is inside a frame, or was never sent.
     pub fn truncate(&mut self, seq: u64) -> bool {
         if seq == self.end {
             return true;
@@ -221,7 +221,7 @@ impl History {
         Outgoing { kind, payload }
     }
 
-    /// What a server sends first.
+    /// The first frames of a server.
     pub fn begin_session(&mut self) -> Vec<Outgoing> {
         let files = vec![SystemFile { path: b"ibdata1".to_vec(), len_bytes: 0 }];
         let mut out = vec![self.push(&StreamFrame::SystemFiles(files), What::Other, false)];
@@ -398,8 +398,8 @@ impl History {
         Some(self.push(&frame, What::Checkpoint(lsn, slot), false))
     }
 
-    /// The node stands at `received`, which is where some frame ends, or where the frames end that an attach appends to
-    /// end the log. In that case the model takes them in, and forgets what came after them. True: it did.
+    /// The node is at `received`: the end of some frame, or the end of the frames that an attach appends to end the
+    /// log. In the second case the model adds those frames, and forgets the ones after them. True: the second case.
     ///
     /// # Errors
     /// It is neither, or the log must not be ended there.
@@ -432,7 +432,7 @@ impl History {
         found.is_ok_and(|index| self.frames[index].lsn == lsn)
     }
 
-    /// What an attach appends, or the first frame of it.
+    /// Adds the frames that an attach appends, or only the first one.
     fn end_log(&mut self, is_whole: bool) -> Result<(), String> {
         if let Some(intent) = &self.names.intent {
             let what = match intent {

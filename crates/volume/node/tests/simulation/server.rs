@@ -31,7 +31,7 @@ pub const VOLUME: &str = "v";
 /// Where a server finds the node.
 pub type Dial = Arc<dyn Fn() -> Option<Arc<End>> + Send + Sync>;
 
-/// What a server may do at the moment.
+/// Orders to a server.
 #[derive(Default)]
 pub struct Orders {
     /// The writer makes no new frames.
@@ -54,7 +54,7 @@ struct Link {
 }
 
 impl Link {
-    /// What a frame is on the connection.
+    /// The bytes of a frame on the connection.
     fn pack(&mut self, frame: &[u8]) -> Vec<u8> {
         let Some(compressor) = &mut self.compressor else { return frame.to_vec() };
         let mut packed = Vec::new();
@@ -75,7 +75,7 @@ pub struct Server {
     durable: AtomicU64,
     /// Fenced, refused, or the volume has stopped.
     is_dead: AtomicBool,
-    /// What it tried after it was fenced.
+    /// Number of attempts after it was fenced.
     strays: AtomicU64,
     /// Held for writing while tablespaces come, go or change their names.
     ddl: RwLock<()>,
@@ -354,7 +354,7 @@ impl Server {
         self.send(|history| vec![history.unknown()]);
     }
 
-    /// An unlogged frame; lost if nobody is connected.
+    /// Sends an unlogged frame; lost if there is no connection.
     fn send_verify(&self, path: &str, space: Space, page_no: u32) {
         let mut link = self.link.lock();
         let Some(end) = link.end.clone() else { return };
@@ -442,8 +442,8 @@ impl Server {
         }
     }
 
-    /// Not one that is about to go, or to get another name: redo of the server before this one says so, and this one
-    /// removes or renames the file when it begins its session. Pages of what goes are void already.
+    /// A tablespace that is not about to go, or to be renamed. Redo of the previous server announces the operation, and
+    /// this server executes it when it begins its session. Pages of a tablespace that goes are void already.
     fn any_space(&self, rng: &mut fastrand::Rng) -> Option<(String, Space)> {
         let history = self.facts.history();
         let going = match &history.names.intent {
@@ -481,7 +481,7 @@ impl Server {
         }
     }
 
-    /// Opens a tablespace and reads one of its pages; what comes must be what the model has.
+    /// Opens a tablespace and reads one of its pages; the result must be the model's page.
     fn read_a_page(&self, end: &Arc<End>, position: &mut u64, rng: &mut fastrand::Rng) -> Result<()> {
         if self.is_overtaken() && self.is_stubborn() {
             return self.read_in_vain(end, position, rng);
@@ -507,7 +507,7 @@ impl Server {
         if least > acknowledged {
             return Ok(());
         }
-        // Pages are let go of when their redo is durable, unless the server was told not to sync (`debug_no_sync`).
+        // Pages are let go of when their redo is durable, unless the server does not sync (`debug_no_sync`).
         let need = if rng.u8(..) < 30 { now } else { rng.u64(least..=acknowledged) };
         let Some(file) =
             ask(end, position, &PageRequest::Open { need: Seq(need), path: path.as_bytes() }, |reply| {

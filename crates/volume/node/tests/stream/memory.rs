@@ -1,4 +1,4 @@
-//! What a node keeps in memory stays within its bound, whatever the redo looks like.
+//! Memory of a node stays within its bound, whatever the redo looks like.
 
 use super::client::{ControlClient, LogClient, PATIENCE};
 use super::encoder::MtrWriter;
@@ -10,9 +10,9 @@ use std::time::Instant;
 
 /// The ring would hold all of the redo, and the index of it would take ten times as much.
 const SIZES: Sizes = Sizes { ring: 64 << 20, batch: 16 << 20, interval_ms: 600_000 };
-/// What frames and index may take.
+/// Bound for frames and index.
 const MEMORY_BYTES: u64 = 64 << 20;
-/// What a node takes besides: mostly the pages that are being applied.
+/// Other memory of a node: mostly the pages that are being applied.
 const BESIDES_BYTES: u64 = 300 << 20;
 const PAGES: u32 = 4000;
 
@@ -33,7 +33,7 @@ fn short_changes_of_many_pages_take_no_more_than_the_bound() {
     let mut client = LogClient::connect(node.address, "v", generation, 1, 0).unwrap();
     let mut stream = Stream::new();
     client.send(&stream.begin(0)).unwrap();
-    // What the index takes for a change is many times the change.
+    // The index takes many times the memory of a change.
     let mut change_count = 0;
     while stream.seq < SIZES.ring {
         let mut wire = Vec::new();
@@ -61,10 +61,10 @@ fn short_changes_of_many_pages_take_no_more_than_the_bound() {
     assert!(peak_bytes < MEMORY_BYTES + BESIDES_BYTES, "{} MiB in memory", peak_bytes >> 20);
 }
 
-/// Length of the plain file, and what the node's process may map.
+/// Length of the plain file, and the address space of the node's process.
 const LARGE_LEN_BYTES: u64 = 4 << 30;
 const ADDRESS_SPACE_BYTES: u64 = 2 << 30;
-/// What a list may read that does not read the file again.
+/// Most bytes that a list reads if it does not read the file again.
 const SMALL_READ_BYTES: u64 = 64 << 20;
 
 fn limit_address_space(process_id: u32) {
@@ -118,7 +118,7 @@ fn a_plain_file_longer_than_the_memory_is_read_once_and_in_pieces() {
     let again = list(&node);
     assert!(again.0 == checksum && again.1 < SMALL_READ_BYTES, "{again:?}");
     control.attach("v");
-    // Nobody is sent more than what was appended.
+    // A tail has no more than the appended bytes.
     let request = Request::FetchTail {
         volume: "v".to_owned(),
         path: "large.MYD".to_owned(),

@@ -71,7 +71,7 @@ fn a_byte_now_and_then_does_not_hold_a_connection() {
         })
         .collect();
     drips.into_iter().for_each(|drip| drip.join().unwrap());
-    // One that says nothing at all.
+    // A peer that sends nothing at all.
     wait_ended(&mut TcpStream::connect(node.address).unwrap());
     node.stop();
 }
@@ -95,7 +95,7 @@ fn thousands_of_connections_lock_nobody_out() {
     for n in 0..3000 {
         silent.push(TcpStream::connect(node.address).unwrap());
         if n % 500 == 499 {
-            // Somebody new comes in among them, and who was there before is served.
+            // A new client gets in among them, and an existing one is served.
             assert_eq!(ControlClient::connect(node.address).unwrap().status().name, "v");
             assert_eq!(control.status().name, "v");
             // Descriptors of the test itself are not what is tested.
@@ -105,7 +105,7 @@ fn thousands_of_connections_lock_nobody_out() {
     let mut stream = Stream::new();
     log.send(&stream.begin(2)).unwrap();
     assert!(log.wait_durable(stream.seq), "the server was thrown out");
-    // Those who said hello are limited too, each volume by itself.
+    // Admitted peers are limited too, each volume by itself.
     let pages: Vec<_> =
         (0..3).map(|_| until_admitted(|| PageClient::connect(node.address, "v", generation))).collect();
     let refused = connect(node.address, &hello(Role::Page, "v", generation, 0, 0)).unwrap().1;
@@ -352,7 +352,7 @@ fn a_certificate_is_for_its_volume_and_says_nothing_of_others() {
     }
     let mine = connector(&authority, "volume-mine", node.address);
     let mut control = SecureControl::connect(&mine);
-    // What exists and what does not are refused with the same words.
+    // Existing and missing volumes are refused with the same words.
     for (volume, role) in ["yours", "nothing"].iter().flat_map(|v| [(v, Role::Log), (v, Role::Page)]) {
         let welcome = greet(&mine, &hello(role, volume, 1, 1, 0)).1;
         assert_eq!(welcome.status, Status::Refused);
@@ -399,7 +399,7 @@ fn a_certificate_is_for_its_volume_and_says_nothing_of_others() {
     }
     let by = control.status().volumes.remove(0).attached_by;
     assert!(!by.contains(char::is_control) && by.chars().count() <= 256, "{by:?}");
-    // Plain text at this port is told so.
+    // A plain-text peer gets a clear answer at this port.
     let refused = connect(node.address, &hello(Role::Control, "", 0, 0, 0)).unwrap().1;
     assert_eq!(refused.status, Status::Refused);
     assert!(refused.message.contains("speaks TLS only"), "{}", refused.message);

@@ -31,7 +31,7 @@ impl World {
             thread::sleep(Duration::from_millis(self.rng.u64(..300)));
         }
         let mut answers: Vec<Answer> = (0..attaching).map(|_| self.ask(&volume, group)).collect();
-        // Whoever buries the node waits until nobody has it.
+        // A thread that buries the node waits until no reference is left.
         drop(volume);
         let mut has_attached = false;
         for _ in 0..10_000 * attaching {
@@ -74,8 +74,8 @@ impl World {
         answer
     }
 
-    /// The server that is about to be taken over from may be one that nobody can tell: a process that was stopped for a
-    /// while, or one that does not listen.
+    /// The server that is about to be fenced may be out of reach: a process that was stopped for a while, or a server
+    /// that ignores its connections.
     fn make_stubborn(&mut self) {
         if self.is_calm {
             return;
@@ -83,7 +83,7 @@ impl World {
         for (_, server) in &self.servers {
             if self.rng.u8(..4) != 0 {
                 server.orders.is_stubborn.store(true, Ordering::Release);
-                // One that continues writing is waited for; that takes long.
+                // An attach waits for a server that continues writing; that takes long.
                 server.orders.stop_writing.store(self.rng.u8(..16) != 0, Ordering::Release);
             }
         }
@@ -91,7 +91,7 @@ impl World {
 
     fn after_attach(&mut self, has_attached: bool) {
         if !has_attached {
-            // There is no newer server: those that there are live on, and are to notice if they are fenced.
+            // There is no newer server: the existing ones live on, and must notice if they are fenced.
             for (_, server) in &self.servers {
                 server.orders.is_stubborn.store(false, Ordering::Release);
                 server.orders.stop_writing.store(false, Ordering::Release);
@@ -109,7 +109,7 @@ impl World {
 fn answered(volume: &Volume, attachment: &Attachment, facts: &Facts) -> (u64, u64) {
     let is_newest = facts.attached(attachment.generation);
     let positions = loop {
-        // Somebody may be looking at it.
+        // W may just be moving.
         let positions = volume.positions();
         if positions.received.is_some() {
             break positions;
@@ -139,7 +139,7 @@ fn answered(volume: &Volume, attachment: &Attachment, facts: &Facts) -> (u64, u6
     (attachment.generation, received.0)
 }
 
-/// What a server is told when it attaches is the model's state.
+/// Compares the answer to an attach with the model's state.
 fn check_attachment(attachment: &Attachment, facts: &Facts, at: u64) -> Result<(), String> {
     let history = facts.history();
     if attachment.end_lsn != history.end_lsn.0 {
