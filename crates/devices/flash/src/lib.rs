@@ -1,7 +1,7 @@
 //! A model of a flash drive that says how many bytes a drive programs for the bytes that a host writes, and the
 //! block traces that feed it.
 //!
-//! - [`trace`]: the trace file: who wrote which sectors, in order.
+//! - [`trace`]: the trace file: writes to sectors with their origins, in order.
 //! - [`ftl`]: the flash translation layer: map, superblocks, garbage collection, counters.
 //! - [`drive`]: sectors and origins around it, and the drive's write buffer.
 //! - [`placement`]: which origin goes to which write stream.

@@ -2,10 +2,10 @@
 //!
 //! - Fill: every block that the load uses is written once, and still data up to the utilisation asked for. It counts
 //!   for nothing.
-//! - Warm-up: laps of the load until enough drive writes have passed (a drive write is as many host bytes as the
-//!   drive's logical size) and write amplification is stable: over the last drive write, or the last lap
-//!   where that is longer, it differs by less than [`STABLE_PERCENT`] from the same span before. It is given up after
-//!   [`MAX_WARM_UP_DRIVE_WRITES`], and the outcome says that it was.
+//! - Warm-up: laps of the load until enough drive writes have passed and write amplification is stable. A drive write
+//!   is as many host bytes as the drive's logical size. Stable means that write amplification over the last drive
+//!   write, or the last lap where that is longer, differs by less than [`STABLE_PERCENT`] from the same span before.
+//!   Warm-up is given up after [`MAX_WARM_UP_DRIVE_WRITES`], and the outcome reports this.
 //! - Measurement: whole laps, so that every part of a trace has its weight, until enough drive writes have passed.
 
 use serde::Serialize;
@@ -18,11 +18,11 @@ use crate::trace::Origin;
 
 /// Difference of write amplification at which it counts as stable, in percent.
 pub const STABLE_PERCENT: f64 = 2.0;
-/// Span over which stability is looked at, in drive writes, unless a lap is longer.
+/// Span over which stability is measured, in drive writes, unless a lap is longer.
 pub const STABLE_SPAN_DRIVE_WRITES: f64 = 1.0;
 /// The longest warm-up, in drive writes.
 pub const MAX_WARM_UP_DRIVE_WRITES: f64 = 20.0;
-/// Length of a window of the series of write amplification, in drive writes.
+/// Window length of the write amplification series, in drive writes.
 pub const WINDOW_DRIVE_WRITES: f64 = 0.1;
 
 /// Results of a lap of a load.

@@ -17,9 +17,9 @@
 //! | 21 | 1 | [`Origin`] |
 //! | 22 | 2 | zero |
 //!
-//! Records are in the order in which the device got them. Times are for people: the model uses the order alone, and
-//! a reader does not insist that they rise. A trace of several devices is one address space: whoever records gives
-//! each device its own range of sectors.
+//! Records are in the order in which the device got them. Times are for people: the model uses the order alone, and a
+//! reader does not require that they rise. A trace of several devices is one address space: the recorder gives each
+//! device its own range of sectors.
 //!
 //! Beside `NAME.trace` lies `NAME.json`, a [`TraceInfo`]. Three of its fields place a trace in the table that
 //! `redoubt-flash table` makes: `row`, the name of the row; `streams`, the stream policies to run it under
@@ -403,7 +403,7 @@ pub struct TraceInfo {
     pub seconds: f64,
     /// Length of a database page, in bytes.
     pub page_len_bytes: u64,
-    /// Pages that the server or the node wanted written: each flush of a page counts once, however often its bytes
+    /// Page writes that the server or the node requested: each flush of a page counts once, however often its bytes
     /// then go to the device. Without it, bytes written in place divided by the length of a page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages_written: Option<u64>,

@@ -1,9 +1,8 @@
 //! The copy routine that makes bytes durable, over a memory of primitive steps.
 //!
-//! Owns the decision which bytes are stored how: whole cache lines go by non-temporal stores, which leave
-//! nothing in the cache; the rest, at most one line at each end, by ordinary stores and a flush of that line.
-//! [`Memory`] is implemented by mapped memory and by the store-order model, and the routine is the same code on
-//! both.
+//! Decides how bytes are stored. Whole cache lines go by non-temporal stores, which leave nothing in the cache. The
+//! rest, at most one line at each end, goes by ordinary stores and a flush of that line. [`Memory`] is implemented by
+//! mapped memory and by the store-order model, and the routine is the same code on both.
 
 /// The length of a cache line in bytes.
 pub const LINE_LEN_BYTES: usize = 64;

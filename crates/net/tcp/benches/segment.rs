@@ -1,5 +1,5 @@
-//! What a statement of 100 bytes and its answer of 1 KiB cost in the engine, among so many connections: two segments in,
-//! one out, the calls between them, and one look at the timers.
+//! Cost of a statement of 100 bytes and its answer of 1 KiB in the engine, among so many connections: two segments in,
+//! one out, the calls between them, and one check of the timers.
 
 #![allow(clippy::unwrap_used, reason = "a failed call ends the bench")]
 

@@ -1,8 +1,8 @@
-//! Memory of connections' data: chunks of one size, taken from a pool when bytes come and given back when they are gone.
-//! A connection on which nothing waits has none.
+//! Memory for the data of connections: chunks of one size, taken from a pool when bytes arrive and returned when the
+//! bytes are gone. A connection without waiting data holds no chunk.
 //!
-//! Invariants: no more than the pool's bound is ever in use by all connections together; what is free is kept for the
-//! next up to another bound, so that a connection which is used steadily allocates nothing.
+//! Invariants: all connections together never use more than the pool's limit. Free chunks are retained up to a second
+//! limit, so that a connection in steady use allocates nothing.
 
 mod receive;
 mod send;
@@ -14,28 +14,29 @@ pub(crate) use send::SendBuffer;
 
 /// Bytes of a chunk.
 pub(crate) const CHUNK_LEN_BYTES: usize = 4096;
-/// What a queue of chunks keeps for when it is used again.
+/// Capacity that a chunk queue retains for its next use.
 const KEPT_PLACES: usize = 4;
 
 pub(crate) type Chunk = Box<[u8; CHUNK_LEN_BYTES]>;
 
-/// Chunks of one buffer that are few: what a statement or an answer takes that is not large.
+/// Limit of chunks up to which a buffer counts as small: enough for a statement or an answer that is not large.
 const FEW_CHUNKS: usize = 8;
 
-/// What a chunk is for. Nobody gets all: if what was received took everything, a caller that has to send before it reads
-/// on would wait for ever, and so would a gap whose missing bytes have no place because of what lies behind gaps. Those
-/// whose buffers have many chunks already, since nobody reads from them, leave room for what others say and are told.
+/// Purpose of a chunk. No purpose gets the whole pool. If received data filled it, a caller that has to send before it
+/// continues to read would block forever. A gap would never close either, because the data behind gaps would leave no
+/// memory for the missing bytes. A buffer that already holds many chunks, because its data is not read, leaves room for
+/// the other connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Three quarters at most; by those who have [`FEW_CHUNKS`] or more, five eighths.
+    /// At most three quarters of the pool; five eighths for a buffer with [`FEW_CHUNKS`] or more.
     Send,
-    /// As much, with what is early.
+    /// The same limits, including early data.
     InOrder,
-    /// Half at most, with what is in order.
+    /// At most half of the pool, including data in order.
     Early,
 }
 
-/// See the module.
+/// Chunk pool with its limits and the chunks in use by direction.
 #[derive(Debug)]
 pub(crate) struct Pool {
     free: Vec<Chunk>,

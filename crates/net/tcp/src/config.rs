@@ -3,10 +3,10 @@
 use crate::planted::Bug;
 use crate::time::Micros;
 
-/// Room in bytes from which on a connection is called writable. Whoever had to wait for memory is told when there is as
-/// much.
+/// Free send space, in bytes, at which a connection is reported writable. A caller that waited for memory is notified
+/// when as much is free.
 pub const LOW_WATER_LEN_BYTES: u32 = 16 << 10;
-/// With less, what others have received could leave nobody as much.
+/// With less memory, received data of other connections could leave no connection that much send space.
 const LEAST_MEMORY_LEN_BYTES: u64 = 4 * LOW_WATER_LEN_BYTES as u64;
 
 /// Settings of an engine. [`Config::new`] has what suits a database server.
@@ -18,17 +18,17 @@ pub struct Config {
     pub max_half_open: u32,
     /// Connections in TIME-WAIT; beyond that the oldest is forgotten.
     pub max_time_wait: u32,
-    /// What one connection may have on its way out.
+    /// Limit of bytes in one connection's send buffer.
     pub send_buffer_len_bytes: u32,
-    /// What one connection may have come in without being read.
+    /// Limit of received bytes of one connection that the caller has not read yet.
     pub receive_buffer_len_bytes: u32,
     /// The window that a connection begins with. It grows to `receive_buffer_len_bytes` if its reader keeps up.
     pub initial_window_len_bytes: u32,
-    /// What all connections' data together may take.
+    /// Limit of memory for the data of all connections together.
     pub memory_len_bytes: usize,
     /// Longest IP packet of the link.
     pub mtu_len_bytes: u16,
-    /// For initial sequence numbers, cookies, timestamps and the table of connections. Random, and known to nobody.
+    /// Key for initial sequence numbers, cookies, timestamps and the connection table. Random and secret.
     pub secret: [u8; 16],
     /// Whether selective acknowledgements are agreed to (RFC 2018).
     pub has_sack: bool,
@@ -69,7 +69,7 @@ pub enum ConfigError {
     Range {
         /// The setting.
         name: &'static str,
-        /// What it says.
+        /// The rejected value.
         value: u64,
         /// The least.
         min: u64,
@@ -79,7 +79,7 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// What suits a database server on an Ethernet.
+    /// Settings that suit a database server on an Ethernet.
     #[must_use]
     pub fn new(secret: [u8; 16]) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl Config {
     }
 
     /// # Errors
-    /// What is out of its range.
+    /// The first setting that is out of its range.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let window = u64::from(self.receive_buffer_len_bytes);
         let ranges = [
@@ -143,7 +143,7 @@ impl Config {
         false
     }
 
-    /// The shift of windows that are told to peers: the least that can say the largest.
+    /// The shift of advertised windows: the smallest that can express the largest window.
     pub(crate) fn window_scale(&self) -> u8 {
         (0..14).find(|shift| self.receive_buffer_len_bytes >> shift <= 0xffff).unwrap_or(14)
     }

@@ -1,12 +1,12 @@
-//! SYN cookies (RFC 4987, 3.6): an initial sequence number that says what a half-open connection would remember, so that
-//! nothing has to be remembered.
+//! SYN cookies (RFC 4987, 3.6): an initial sequence number that carries the state of a half-open connection, so that
+//! nothing has to be stored.
 //!
 //! Number: `hash of the four-tuple + (period (5 bits), maximum segment size (3 bits), check (24 bits))`, where the check
 //! is a hash of the four-tuple, the peer's number, period, size and options. Window scale and selective acknowledgements
 //! are in the lowest bits of our timestamp, if the peer sends timestamps; if not, they are not agreed to.
 //!
-//! What cookies cannot know (RFC 4987, 3.6): an acknowledgement that comes again while its cookie is young, after its
-//! connection has ended, opens another one. Its peer resets it once something is sent.
+//! Limitation of cookies (RFC 4987, 3.6): an acknowledgement that is repeated while its cookie is valid, after its
+//! connection has ended, opens another connection. Its peer resets it once something is sent.
 
 use crate::connection::{Agreed, clock};
 use crate::demux::Key;
@@ -32,7 +32,7 @@ fn said_options(agreed: &Agreed) -> u32 {
     u32::from(agreed.scale.unwrap_or(SCALE as u8)) | if agreed.has_sack { SACK } else { 0 }
 }
 
-/// See the module.
+/// Keys of the cookies.
 #[derive(Debug)]
 pub(crate) struct Cookies {
     place: Keyed,
@@ -65,8 +65,8 @@ impl Cookies {
         if stamp.wrapping_sub(clock) as i32 > 0 { stamp.wrapping_sub(OPTIONS + 1) } else { stamp }
     }
 
-    /// What was agreed on, from the ACK that answers a cookie: `ours` and `theirs` are the numbers before those it
-    /// begins with. `None`: it is none, or too old.
+    /// Decodes the result of the handshake from the ACK that answers a cookie. `ours` and `theirs` are the numbers
+    /// before its own. `None`: the cookie is invalid or too old.
     pub(crate) fn open(
         &self,
         now: Micros,

@@ -1,11 +1,11 @@
-//! What an engine has done.
+//! Counters of an engine.
 
 use crate::segment::Refusal;
 
-/// What an engine has done since it began. All only grow.
+/// Counters of an engine since its creation. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Segments that were looked at.
+    /// Segments that were processed.
     pub segments_in: u64,
     /// Segments that were written.
     pub segments_out: u64,
@@ -13,9 +13,9 @@ pub struct Counters {
     pub data_in_len_bytes: u64,
     /// Bytes of data that went out the first time.
     pub data_out_len_bytes: u64,
-    /// Packets that were not looked at.
+    /// Packets that were refused before processing.
     pub refused: Refused,
-    /// Segments of connections that were looked at and not taken.
+    /// Segments that were processed and dropped.
     pub dropped: Dropped,
     /// Connections whose handshake was completed.
     pub opened: u64,
@@ -25,7 +25,7 @@ pub struct Counters {
     pub timed_out: u64,
     /// RSTs that were sent.
     pub resets_out: u64,
-    /// Those that were not sent to strangers because there were too many.
+    /// RSTs to unknown peers that the rate limit suppressed.
     pub resets_suppressed: u64,
     /// Segments that were sent again.
     pub retransmitted: u64,
@@ -41,7 +41,7 @@ pub struct Counters {
     pub keepalive_probes: u64,
     /// Answers to segments that do not fit their connection.
     pub challenges: u64,
-    /// Those that were not sent because there were too many.
+    /// Challenges that the rate limit suppressed.
     pub challenges_suppressed: u64,
     /// SYNs that were answered with a cookie.
     pub cookies_out: u64,
@@ -103,7 +103,7 @@ impl Refused {
     }
 }
 
-/// Segments that were looked at and not taken, by reason.
+/// Segments that were processed and dropped, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Lies outside the window.
@@ -118,7 +118,7 @@ pub struct Dropped {
     pub duplicate: u64,
     /// There was no memory for its data.
     pub memory: u64,
-    /// Nobody accepts connections as fast as they come, or there are as many as there may be.
+    /// Connections arrive faster than they are accepted, or the connection limit is reached.
     pub full: u64,
     /// An answer that belongs to no connection, of which too many wait.
     pub replies: u64,

@@ -1,7 +1,7 @@
-//! Whose a segment is: one table from the four numbers that name a connection to what is kept of it.
+//! Segment demultiplexing: one table from the four-tuple of a connection to its state.
 //!
-//! The table's hash has a secret key, so that nobody can choose addresses and ports which collide; a look-up costs the
-//! same for one connection and for all.
+//! The table's hash has a secret key, so that a peer cannot choose addresses and ports that collide. A look-up costs
+//! the same for one connection and for all.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -47,7 +47,7 @@ impl Hash for Key {
     }
 }
 
-/// What is kept of a connection, with its place in the table of its kind.
+/// State of a connection, with its index in the table of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Connection(u32),

@@ -31,7 +31,7 @@ pub enum CallError {
 /// An address that cannot be listened on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListenError {
-    /// Somebody does.
+    /// Another listener uses the address.
     #[error("address already in use")]
     InUse,
     /// Of several hosts, or port 0.

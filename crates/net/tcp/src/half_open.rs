@@ -1,5 +1,5 @@
-//! Handshakes that have begun: SYN-RECEIVED, in a table with a bound. What does not fit gets a cookie instead
-//! ([`crate::cookies`]), so that SYNs take no memory beyond it.
+//! Incomplete handshakes: SYN-RECEIVED, in a table with a limit. Beyond the limit, a SYN gets a cookie instead
+//! ([`crate::cookies`]) and takes no memory.
 
 use crate::connection::Agreed;
 use crate::slots::Slots;

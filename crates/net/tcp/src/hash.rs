@@ -1,5 +1,6 @@
-//! SipHash-2-4 (Aumasson, Bernstein, INDOCRYPT 2012) with keys of our own: what cannot be predicted without the key.
-//! For the table of connections (nobody can make its entries collide), initial sequence numbers (RFC 6528), cookies.
+//! SipHash-2-4 (Aumasson, Bernstein, INDOCRYPT 2012) with secret keys: its values cannot be predicted without the key.
+//! It serves the connection table (a peer cannot make entries collide), initial sequence numbers (RFC 6528) and
+//! cookies.
 
 use std::hash::{BuildHasher, Hasher};
 

@@ -1,22 +1,37 @@
 //! The server's side of TCP, without I/O, clocks, threads and unsafe code: packets and time in, packets out.
 //!
-//! An [`Engine`] has listeners and connections that were opened to them; it opens none itself. Whoever drives it hands it
-//! each IP packet ([`Engine::receive`]), asks it for what to send ([`Engine::transmit`]) and when it wants to be called
-//! for time alone ([`Engine::next_timer`], [`Engine::advance`]). Everything happens within these calls.
+//! An [`Engine`] has listeners and connections that were opened to them; it opens none itself. Its driver passes each
+//! IP packet to [`Engine::receive`] and sends the packets of [`Engine::transmit`]. For timers it calls
+//! [`Engine::advance`] at the time that [`Engine::next_timer`] returns. Everything happens within these calls.
 //!
-//! What it follows: RFC 9293 (TCP), 5961 (blind attacks), 7323 (window scale, timestamps, PAWS), 2018 and 2883
-//! (selective acknowledgements), 8985 (RACK-TLP, finding losses), 9937 (rate reduction while they are repaired), 6582
-//! (the same for peers without selective acknowledgements), 6298 (retransmission timeout), 5681 and 9438 (CUBIC), 6928
-//! (initial window), 6528 (initial sequence numbers), 4987 (SYN cookies), 6191 (TIME-WAIT). What it leaves out: ECN,
-//! urgent data, path MTU discovery (the don't-fragment bit is not set; over IPv6 the link's MTU counts), fast open, ICMP.
+//! Implemented RFCs:
 //!
-//! **Cost.** A segment costs the same whether there is one connection or ten thousand: connections are found by a keyed
-//! hash ([`demux`]), timers lie in a wheel ([`timers`]), and who has something to send is in a queue. Data lies in
-//! chunks of a shared pool ([`buffers`]); a connection on which nothing waits has none.
+//! | RFC | subject |
+//! |---|---|
+//! | 9293 | TCP |
+//! | 5961 | blind attacks |
+//! | 7323 | window scale, timestamps, PAWS |
+//! | 2018, 2883 | selective acknowledgements |
+//! | 8985 | RACK-TLP, loss detection |
+//! | 9937 | rate reduction during recovery |
+//! | 6582 | recovery with peers without selective acknowledgements |
+//! | 6298 | retransmission timeout |
+//! | 5681, 9438 | congestion control, CUBIC |
+//! | 6928 | initial window |
+//! | 6528 | initial sequence numbers |
+//! | 4987 | SYN cookies |
+//! | 6191 | TIME-WAIT |
 //!
-//! **Bounds.** Connections, half-open ones, TIME-WAITs, answers that wait, and the memory of all data have bounds in
-//! [`Config`]. What a peer sends cannot make any of them larger, and what does not belong to a connection is dropped
-//! after one look-up.
+//! Not implemented: ECN, urgent data, path MTU discovery (the don't-fragment bit is not set; over IPv6 the link's MTU
+//! counts), fast open, ICMP.
+//!
+//! **Cost.** A segment costs the same whether there is one connection or ten thousand. Connections are found by a keyed
+//! hash ([`demux`]), timers lie in a wheel ([`timers`]), and connections with data to send are in a queue. Data lies in
+//! chunks of a shared pool ([`buffers`]); a connection without waiting data holds none.
+//!
+//! **Bounds.** Connections, half-open ones, TIME-WAITs, queued answers, and the memory of all data have bounds in
+//! [`Config`]. No input from a peer can exceed them, and a segment that belongs to no connection is dropped after one
+//! look-up.
 //!
 //! | module | owns |
 //! |---|---|
@@ -27,10 +42,10 @@
 //! | [`time_wait`] | ends |
 //! | [`demux`], [`timers`], [`slots`], [`buffers`], [`replies`] | tables, all with bounds |
 //!
-//! **For callers.** A [`ConnectionId`] is of one connection for ever: after [`Engine::close`] each call with it says
-//! [`CallError::Stale`]. [`Engine::changed`] gives out each connection on which something became readable or writable,
-//! ended or failed since it was given out last; it says nothing of connections that were not accepted. Ask
-//! [`Engine::accept`] after each batch of packets; what came before is readable at once, without a change being told.
+//! **For callers.** A [`ConnectionId`] is never reused: after [`Engine::close`] each call with it returns
+//! [`CallError::Stale`]. [`Engine::changed`] returns each connection that became readable or writable, ended or failed
+//! since it was last returned. Connections that were not accepted are left out. Call [`Engine::accept`] after each
+//! batch of packets; data that arrived earlier is readable at once, without a reported change.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Who waits for connections, and those that nobody has taken yet.
+//! Listeners, and their connections that were not accepted yet.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -8,13 +8,13 @@ use crate::time::Micros;
 /// Listeners at a time.
 pub(crate) const MAX_LISTENERS: u32 = 64;
 
-/// See the module.
+/// A listener with its queue of connections.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
-    /// Connections that may wait.
+    /// Limit of waiting connections.
     pub(crate) backlog: u32,
-    /// Places of those that are open and were not accepted.
+    /// Indices of open connections that were not accepted yet.
     pub(crate) waiting: VecDeque<u32>,
     /// When the last cookie was sent, if ever.
     pub(crate) cookie_at: Option<Micros>,

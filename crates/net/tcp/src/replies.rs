@@ -1,5 +1,5 @@
-//! Segments without data that belong to no open connection: answers to SYNs, resets, the last ACK in TIME-WAIT. In a
-//! queue with a bound; what does not fit is not sent, and whoever waits for it asks again.
+//! Segments without data that belong to no open connection: answers to SYNs, resets, the last ACK in TIME-WAIT. The
+//! queue has a limit; beyond it they are not sent, and the peer retransmits.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::segment::Header;
 /// Waiting at a time.
 const MAX_REPLIES: usize = 1024;
 
-/// See the module.
+/// Queue of segments to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     queue: VecDeque<Header>,

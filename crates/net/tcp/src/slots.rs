@@ -60,7 +60,7 @@ impl<T> Slots<T> {
         self.slots.get_mut(index as usize)?.value.as_mut()
     }
 
-    /// The generation of what is there, or of what comes next.
+    /// The generation of the slot's value, or of its next one.
     pub(crate) fn generation(&self, index: u32) -> Option<u32> {
         Some(self.slots.get(index as usize)?.generation)
     }

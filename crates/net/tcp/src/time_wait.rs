@@ -1,5 +1,5 @@
-//! TIME-WAIT (RFC 9293, 3.6.1): a connection that was closed here first is remembered by little more than its name, so
-//! that what is late of it is not taken for a new one, and its last ACK can be sent again.
+//! TIME-WAIT (RFC 9293, 3.6.1): the state of a connection that this side closed first, little more than its four-tuple.
+//! It keeps late segments out of a new connection and can send the last ACK again.
 //!
 //! A table with a bound: the oldest is forgotten for a new one. A SYN that is newer than all of it begins a new
 //! connection at once (RFC 6191; RFC 9293, 3.10.7.4).
@@ -25,8 +25,8 @@ pub(crate) struct TimeWait {
     pub(crate) answered_at: Micros,
 }
 
-/// All of them last equally long, so the first is the next to be forgotten. One that is begun again moves to the end: its
-/// old place in the queue is of an older generation then.
+/// All entries last equally long, so the first is the next to expire. A restarted entry moves to the end: its old
+/// position in the queue has an older generation then.
 #[derive(Debug)]
 pub(crate) struct TimeWaits {
     slots: Slots<TimeWait>,
@@ -51,7 +51,7 @@ impl TimeWaits {
     pub(crate) fn insert(&mut self, entry: TimeWait) -> Option<u32> {
         let until = entry.until;
         let (index, generation) = self.slots.insert(entry)?;
-        // Those that were removed early are still in the queue.
+        // Entries that were removed early are still in the queue.
         if self.queue.len() > 2 * self.max as usize {
             let slots = &self.slots;
             self.queue.retain(|(index, generation, _)| is_there(slots, *index, *generation));

@@ -1,9 +1,9 @@
-//! A hierarchical timer wheel (Varghese, Lauck, SOSP 1987): to set, to move and to fire a timer costs the same for one
+//! A hierarchical timer wheel (Varghese, Lauck, SOSP 1987): setting, moving and firing a timer costs the same for one
 //! and for all.
 //!
-//! Each thing that has timers has one here, the earliest. It is set again only when that becomes earlier: one that has
-//! become later fires for nothing once, and is set again then. So what moves with each segment, as a retransmission's
-//! does, costs nothing here.
+//! Each owner of timers has one entry, the earliest. The entry is set again only when that timer becomes earlier. If it
+//! becomes later, the entry fires once without effect and is set again then. So a timer that moves with each segment,
+//! such as the retransmission timer, costs nothing here.
 //!
 //! Level `l` has 64 places of 64^l ticks each; an entry lies in the level of the highest digit in which its tick differs
 //! from now's. Entries are linked through a table by number, so that nothing is allocated but that table.
@@ -32,7 +32,7 @@ struct Node {
 
 const UNSET: Node = Node { next: NONE, previous: NONE, tick: 0, home: NONE };
 
-/// See the module.
+/// Timer wheel; an entry is addressed by its number.
 #[derive(Debug)]
 pub(crate) struct Timers {
     nodes: Vec<Node>,
@@ -189,7 +189,7 @@ mod tests {
                             fired.push(index);
                         }
                         let tick = 1 << TICK_BITS;
-                        // What was set for a time within this tick or the last fires a tick later.
+                        // A timer set for a time within this tick or the last fires a tick later.
                         let late = model.values().filter(|at| **at + 2 * tick <= now).count();
                         assert_eq!(late, 0, "seed {seed}: late");
                         let first = model.values().min().map(|at| Micros(at + 2 * tick));

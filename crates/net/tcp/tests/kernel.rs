@@ -21,12 +21,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use support::server::{self, ECHO, FAREWELL, RESET, SINK, SOURCE, Server};
 
-/// What happens to packets, in thousandths.
+/// Packet faults, in thousandths.
 #[derive(Clone, Copy, Default)]
 struct Trouble {
     lost: u32,
     doubled: u32,
-    /// Held back for up to 5 ms.
+    /// Delayed by up to 5 ms.
     late: u32,
 }
 
@@ -102,7 +102,7 @@ impl Driver {
     }
 }
 
-/// A running engine; what it has done when it is stopped.
+/// A running engine. Stopping it returns its counters and memory.
 struct Running {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<(Counters, Memory, Counters)>,
@@ -123,7 +123,7 @@ impl Running {
             }
             driver.engine.require_sound();
             let counters = driver.engine.counters();
-            // What is left of closed connections goes in its time.
+            // Closed connections end in their own time.
             let end = Instant::now() + Duration::from_secs(20);
             while driver.engine.memory().connections > 0 && Instant::now() < end {
                 driver.turn();
@@ -275,7 +275,7 @@ fn a_reset_is_one_in_both_directions() {
         let error = stream.read(&mut [0; 10]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 
-        // What is not read when it is closed resets the other side.
+        // A close with unread data resets the other side.
         let mut stream = connect(ECHO);
         echo(&mut stream, b"first");
         stream.write_all(&[7; 1000]).unwrap();

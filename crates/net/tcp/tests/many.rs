@@ -1,4 +1,4 @@
-//! Ten thousand connections, and what somebody hostile sends: memory that is bounded, and work that does not grow.
+//! Ten thousand connections and hostile traffic: memory is bounded, and work does not grow.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -74,11 +74,11 @@ fn a_flood_of_syns_takes_no_memory_and_does_not_keep_others_out() {
     assert_eq!((memory.connections, memory.half_open), (0, 1024));
     let counters = engine.counters();
     assert_eq!(counters.cookies_out, 199_900 - 1024);
-    // Somebody who answers gets a connection, with all options.
+    // A peer that answers gets a connection, with all options.
     let mut peer = Peer::open(1, &mut engine, listener, NOW);
     peer.statement(&mut engine, NOW);
     assert_eq!(engine.counters().cookies_accepted, 1);
-    // Those who guess do not: no cookie, no connection.
+    // A peer that guesses gets none: no cookie, no connection.
     for number in 300_000..400_000u32 {
         let mut peer = Peer::new(number);
         peer.told = redoubt_tcp::Seq(number.wrapping_mul(2_654_435_761));

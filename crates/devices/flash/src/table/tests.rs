@@ -1,4 +1,4 @@
-//! Rows from a directory, one drive for all, the order of entries, and what is refused.
+//! Rows from a directory, one drive for all, the order of entries, and rejected input.
 
 use super::*;
 use crate::report;

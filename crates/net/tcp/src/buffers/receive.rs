@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use super::{CHUNK_LEN_BYTES, Chunk, KEPT_PLACES, Pool, Use};
 
-/// What a sender who leaves gaps can make us remember.
+/// Limit of ranges behind gaps. It bounds the state that a sender can cause by leaving gaps.
 pub(crate) const MAX_RANGES: usize = 64;
 
 /// Bytes behind a gap.
@@ -65,7 +65,7 @@ impl ReceiveBuffer {
         if data.is_empty() {
             return Some(0);
         }
-        // The range before which the new one is put, and those that it meets.
+        // Index at which the new range is inserted, and the end of the ranges that it touches.
         let first = self.early.partition_point(|range| range.end < start);
         let last = self.early.partition_point(|range| range.start <= end);
         if offset != 0 && first == last && self.early.len() >= MAX_RANGES {
@@ -140,7 +140,7 @@ impl ReceiveBuffer {
         done
     }
 
-    /// Takes bytes away that nobody wants.
+    /// Removes bytes without delivering them.
     pub(crate) fn discard(&mut self, pool: &mut Pool, count: u32) {
         let count = count.min(self.readable);
         self.head += count;

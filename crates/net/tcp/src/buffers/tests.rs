@@ -1,7 +1,7 @@
 use super::*;
 use std::collections::BTreeMap;
 
-/// Any writes at any places and reads: what is read is what was written, in order; what is given back is all.
+/// Random writes and reads. The bytes read equal the bytes written, in order, and all chunks return to the pool.
 #[test]
 fn early_bytes_are_put_in_order() {
     for seed in 0..40 {

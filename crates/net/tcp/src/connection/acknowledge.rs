@@ -1,5 +1,5 @@
-//! What an acknowledgement means for what is under way: RFC 9293, 3.10.7.4; RFC 8985, 6 and 7.4; RFC 9937 while losses
-//! are repaired; RFC 6582 with a peer that does not acknowledge selectively.
+//! Effects of an acknowledgement on data in flight: RFC 9293, 3.10.7.4; RFC 8985, 6 and 7.4; RFC 9937 during loss
+//! recovery; RFC 6582 for a peer without selective acknowledgements.
 
 use super::Context;
 use super::scoreboard::Delivered;
@@ -10,12 +10,12 @@ use crate::sequence::Seq;
 
 const DUPLICATE_THRESHOLD: u32 = 3;
 
-/// What the loss recovery knows of one acknowledgement.
+/// Result of one acknowledgement, as input of the loss recovery.
 struct Progress {
     delivered: Delivered,
-    /// Bytes that are acknowledged now and were not before.
+    /// Bytes that this acknowledgement covers for the first time.
     advance: u32,
-    /// What was under way before.
+    /// Bytes in flight before the acknowledgement.
     pipe: u32,
     is_duplicate: bool,
     reports_duplicate: bool,
@@ -65,8 +65,9 @@ impl Sender {
     /// Says whether the window is another one.
     fn update_window(&mut self, header: &Header) -> bool {
         let window = u32::from(header.window) << self.scale;
-        // RFC 9293 goes by the sequence number before the acknowledgement; a peer that sends old data again says its
-        // window with a new acknowledgement. What says the same number of both may be late: windows do not shrink.
+        // RFC 9293 compares the sequence number before the acknowledgement. A peer that retransmits old data sends its
+        // window with a new acknowledgement. A segment with the same two numbers may be late and is ignored if its
+        // window is smaller: windows do not shrink.
         let is_newer = header.ack.is_after(self.first)
             || self.update_seq.is_before(header.seq)
             || self.update_seq == header.seq && window > self.window;

@@ -8,7 +8,7 @@ const BETA: f64 = 0.7;
 /// Growth in the Reno-friendly region until the window before the loss is reached.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 const INITIAL_SEGMENTS: u32 = 10;
-/// What one acknowledgement adds in slow start at most, in segments (L in RFC 9406, 4.3, without pacing).
+/// Limit of the window growth per acknowledgement in slow start, in segments (L in RFC 9406, 4.3, without pacing).
 const MAX_SLOW_START_SEGMENTS: u32 = 8;
 const MAX_WINDOW: u32 = 1 << 30;
 

@@ -6,22 +6,22 @@ use crate::planted::Bug;
 use crate::segment::{Flags, Segment};
 use crate::time::Micros;
 
-/// What a segment asks for besides what its connection does by itself.
+/// Action that a segment requires of the engine, besides the connection's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     None,
-    /// Something that the caller sees is another way now.
+    /// A state that the caller can see has changed.
     Changed,
-    /// It does not fit: the peer, if it is the peer, is to say so again (RFC 5961). Limited by the engine.
+    /// The segment does not fit: a challenge ACK makes a genuine peer repeat itself (RFC 5961). Limited by the engine.
     Challenge,
-    /// Nobody reads what came: the connection is reset.
+    /// The caller does not read the data that arrived: the connection is reset.
     Reset,
     /// The peer has reset it.
     WasReset,
 }
 
-/// Answers to what lies outside the window and has no data come no closer than that: two that answer each other's
-/// answers stop.
+/// Minimum time between answers to segments without data outside the window. It stops two hosts that answer each
+/// other's answers.
 const MIN_BETWEEN_ANSWERS: Micros = Micros::from_millis(100);
 
 impl Connection {
@@ -32,7 +32,8 @@ impl Connection {
         let (now, header, flags) = (context.now, &segment.header, segment.header.flags);
         let is_reset = flags.has(Flags::RST);
         if flags.has(Flags::SYN) {
-            // Whatever its number (RFC 5961, 4.2); of another connection, so it need not have this one's timestamps.
+            // Any sequence number is challenged (RFC 5961, 4.2). The SYN may belong to another connection, so that it
+            // need not carry this one's timestamps.
             context.counters.dropped.syn += 1;
             let is_silent = context.config.is_planted(Bug::SynNotChallenged);
             return if !is_silent && self.may_answer(now) { Answer::Challenge } else { Answer::None };
@@ -125,7 +126,7 @@ impl Connection {
             }
             self.receiver.acknowledge_now();
         } else if self.may_answer(now) {
-            // A question whether somebody is there, perhaps: what strangers do elsewhere counts for nothing.
+            // Possibly a keepalive probe. Segments from unrelated hosts do not count against this limit.
             self.receiver.acknowledge_now();
         }
         Answer::None

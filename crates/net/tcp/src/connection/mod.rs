@@ -5,13 +5,13 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `input` | whether a segment belongs here, and what it does |
+//! | `input` | whether a segment is acceptable, and its effects |
 //! | `output` | writing the next segment |
-//! | `sender` | what may go out, timers of what is under way |
-//! | `acknowledge` | what an acknowledgement means for it, repairing losses |
-//! | `scoreboard` | which segments are under way, have arrived, are lost |
+//! | `sender` | which segments may be sent, timers of data in flight |
+//! | `acknowledge` | effects of an acknowledgement on data in flight, loss recovery |
+//! | `scoreboard` | which segments are in flight, have arrived, are lost |
 //! | `round_trip`, `congestion` | timeouts, windows |
-//! | `receiver` | what comes in, when to acknowledge it |
+//! | `receiver` | incoming data, when to acknowledge it |
 
 mod acknowledge;
 mod congestion;
@@ -38,7 +38,7 @@ pub(crate) use scoreboard::Spare;
 pub(crate) use sender::Finish;
 use sender::{Probe, Recovery, Sender, Timer};
 
-/// What a connection uses of its engine.
+/// The parts of the engine that a connection uses.
 pub(crate) struct Context<'e> {
     pub(crate) now: Micros,
     pub(crate) config: &'e Config,
@@ -47,7 +47,7 @@ pub(crate) struct Context<'e> {
     pub(crate) counters: &'e mut Counters,
 }
 
-/// What both sides agreed on in the handshake.
+/// Result of the handshake, on which both sides agreed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
     pub(crate) key: Key,
@@ -61,7 +61,7 @@ pub(crate) struct Agreed {
     pub(crate) has_sack: bool,
     /// The peer's last timestamp, if they are used.
     pub(crate) timestamp: Option<u32>,
-    /// What is added to the clock for our timestamps.
+    /// Offset that is added to the clock for our timestamps.
     pub(crate) clock_offset: u32,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Connection {
     sender: Sender,
     receiver: Receiver,
     clock_offset: u32,
-    /// The caller has closed it: nobody knows it any more.
+    /// The caller has closed the connection and its id is stale.
     pub(crate) is_orphan: bool,
     /// Ours was the first FIN: TIME-WAIT is here.
     closed_first: bool,
@@ -199,7 +199,7 @@ impl Connection {
         self.sender.finish
     }
 
-    /// What may still be sent without waiting.
+    /// Bytes that may still be sent without waiting.
     pub(crate) fn writable(&self, config: &Config, pool: &Pool) -> u32 {
         if self.sender.finish != Finish::Open || self.error.is_some() {
             return 0;
@@ -208,18 +208,18 @@ impl Connection {
         free.min(self.sendable(pool))
     }
 
-    /// What there is memory for.
+    /// Bytes for which the pool has memory.
     pub(crate) fn sendable(&self, pool: &Pool) -> u32 {
         let len_bytes = pool.sendable_len_bytes(self.sender.buffer.chunks());
         u32::try_from(len_bytes).unwrap_or(u32::MAX)
     }
 
-    /// What was not sent yet.
+    /// Bytes that were not sent yet.
     pub(crate) fn unsent(&self) -> u32 {
         if self.error.is_some() { 0 } else { self.sender.unsent() }
     }
 
-    /// The caller's bytes; how many there was place for.
+    /// Takes the caller's bytes and returns how many were accepted.
     pub(crate) fn send(&mut self, context: &mut Context<'_>, data: &[u8]) -> usize {
         if self.sender.unsent() == 0 && self.sender.board.is_empty() {
             self.sender.is_about_to_send(context.now, context.config);
@@ -245,7 +245,7 @@ impl Connection {
         }
     }
 
-    /// Nobody reads any more: what comes is acknowledged and thrown away.
+    /// Ends reading: incoming data is acknowledged and discarded.
     pub(crate) fn end_reading_in(&mut self, context: &mut Context<'_>) {
         self.receiver.is_discarded = true;
         let waiting = self.receiver.buffer.readable();
@@ -285,7 +285,7 @@ impl Connection {
         self.receiver.has_timestamps.then_some(self.receiver.recent)
     }
 
-    /// Whether room for more has come since the caller was told that there is none.
+    /// Whether enough room has become free since a send was accepted only in part.
     pub(crate) fn has_room_again(&mut self, config: &Config, pool: &Pool) -> bool {
         // Not for each acknowledgement: a third of the room.
         self.sender.is_blocked
@@ -317,7 +317,7 @@ impl Connection {
         self.heard_at.after(keepalive.idle.0).after(probes.saturating_mul(keepalive.interval.0))
     }
 
-    /// What is due by now. `false`: it is given up.
+    /// Handles the timers that are due. `false`: the connection is given up.
     pub(crate) fn advance(&mut self, context: &mut Context<'_>) -> bool {
         let now = context.now;
         if self.is_over() {
@@ -341,7 +341,7 @@ impl Connection {
                 return false;
             }
             self.keepalive_unanswered += 1;
-            // What is under way asks already.
+            // Data in flight probes the peer already.
             if self.sender.board.is_empty() {
                 self.sender.probe = Probe::Empty;
                 context.counters.keepalive_probes += 1;
@@ -379,7 +379,7 @@ impl Connection {
             + self.receiver.buffer.memory_len_bytes()
     }
 
-    /// What always holds; for tests.
+    /// Asserts the invariants, for tests.
     pub(crate) fn require_sound(&self, config: &Config) {
         if self.error.is_some() {
             return;

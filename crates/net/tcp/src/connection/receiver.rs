@@ -1,8 +1,8 @@
-//! What comes in: the window that the peer may use, data in and out of order, and when to acknowledge it (RFC 9293,
-//! 3.8.6; RFC 5681, 4.2; RFC 2018, 4; RFC 2883; RFC 7323, 4 and 5).
+//! Receiving: the window that the peer may use, data in and out of order, and when to acknowledge it (RFC 9293, 3.8.6;
+//! RFC 5681, 4.2; RFC 2018, 4; RFC 2883; RFC 7323, 4 and 5).
 //!
-//! Invariants: the window's right edge never goes back; what lies beyond it is not taken; so a connection holds at most
-//! `limit` bytes, rounded up to what a scaled window can say.
+//! Invariants: the window's right edge never goes back, and data beyond it is not accepted. So a connection holds at
+//! most `limit` bytes, rounded up to what a scaled window can express.
 
 use super::Context;
 use crate::buffers::ReceiveBuffer;
@@ -20,7 +20,7 @@ pub(crate) enum Acknowledge {
     Now,
 }
 
-/// What the payload of a segment brought.
+/// Result of processing a segment's payload.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrived {
     /// Bytes that can be read now.
@@ -29,14 +29,14 @@ pub(crate) struct Arrived {
     pub(crate) has_ended: bool,
 }
 
-/// See the module.
+/// State of the receiving side.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     /// The next byte that is expected (RCV.NXT).
     pub(super) next: Seq,
-    /// The right edge of the window that the peer was told.
+    /// The right edge of the advertised window.
     pub(super) edge: Seq,
-    /// What may wait to be read.
+    /// Limit of bytes that wait to be read.
     pub(super) limit: u32,
     pub(super) scale: u8,
     pub(super) mss: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Receiver {
     pub(super) has_timestamps: bool,
     /// FIN has come, and all before it.
     pub(super) has_ended: bool,
-    /// Nobody reads any more.
+    /// Reading has ended: incoming data is discarded.
     pub(super) is_discarded: bool,
     pub(super) fin: Option<Seq>,
     pub(super) buffer: ReceiveBuffer,
@@ -56,7 +56,7 @@ pub(crate) struct Receiver {
     pub(super) acknowledge_at: Micros,
     /// Bytes since the last acknowledgement.
     pub(super) unacknowledged: u32,
-    /// What has come twice, to be reported.
+    /// The last range that arrived twice, to be reported (RFC 2883).
     pub(super) duplicate: Option<(Seq, Seq)>,
     /// Bytes that were read since then.
     pub(super) read_bytes: u32,
@@ -74,7 +74,7 @@ impl Receiver {
         match (len, window) {
             (0, 0) => seq == self.next,
             (0, _) => is_inside(seq),
-            // Nothing of it is taken, but what it acknowledges is (RFC 9293, 3.10.7.4).
+            // A closed window accepts no data, but it lets acknowledgements through (RFC 9293, 3.10.7.4).
             (_, 0) => seq == self.next,
             _ => is_inside(seq) || is_inside(seq.plus(len - 1)),
         }
@@ -136,7 +136,7 @@ impl Receiver {
     fn take_data(&mut self, context: &mut Context<'_>, seq: Seq, payload: &[u8]) -> u32 {
         let end = seq.plus(payload.len() as u32);
         let known_end = self.fin.unwrap_or(self.edge).earlier(self.edge);
-        // What has come before, and what there is no window for.
+        // Lengths of the part that arrived before and of the part beyond the window or the FIN.
         let before = if seq.is_before(self.next) { self.next.since(seq) as usize } else { 0 };
         let beyond = if end.is_after(known_end) { end.since(known_end) as usize } else { 0 };
         let kept = payload.len().saturating_sub(beyond);
@@ -185,7 +185,7 @@ impl Receiver {
         more
     }
 
-    /// What would be the window now.
+    /// The right edge that the window would have now.
     fn right_edge(&self) -> Seq {
         let free = self.limit.saturating_sub(self.buffer.readable());
         let edge = self.next.plus(free);

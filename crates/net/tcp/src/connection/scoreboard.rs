@@ -1,5 +1,5 @@
-//! What was sent and is not acknowledged, segment by segment, and which of it is lost: RACK (RFC 8985, 6) on what
-//! selective acknowledgements (RFC 2018) say.
+//! Sent segments that are not acknowledged, and the loss detection among them: RACK (RFC 8985, 6) with selective
+//! acknowledgements (RFC 2018).
 //!
 //! RACK goes by time: a segment is lost if one that was sent later has arrived, and reordering would have been over by
 //! now. So it finds the loss of a retransmission too, which counting duplicates (RFC 6675) cannot.
@@ -69,7 +69,7 @@ impl Spare {
     }
 }
 
-/// What an acknowledgement brought.
+/// Data that an acknowledgement newly covers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delivered {
     /// Bytes that are known to have arrived now, and were not before.
@@ -80,7 +80,7 @@ pub(crate) struct Delivered {
     pub(crate) has_sacked: bool,
 }
 
-/// See the module.
+/// Unacknowledged segments in order, with totals by mark.
 #[derive(Debug)]
 pub(crate) struct Scoreboard {
     sent: VecDeque<Sent>,
@@ -210,7 +210,7 @@ impl Scoreboard {
         let mut delivered = Delivered::default();
         while let Some(first) = self.sent.front_mut() {
             if first.end().is_after(ack) {
-                // A part of it, as nobody who keeps whole segments says.
+                // A segment that is acknowledged in part. A peer that keeps whole segments does not send this.
                 if first.start.is_before(ack) {
                     let part = ack.since(first.start);
                     first.start = ack;
@@ -335,13 +335,13 @@ impl Scoreboard {
         self.first_lost = self.first_lost.earlier(segment.start);
     }
 
-    /// The first segment is lost: duplicates of an acknowledgement said so.
+    /// Marks the first segment lost, after duplicate acknowledgements.
     pub(crate) fn first_is_lost(&mut self) {
         self.mark_lost(0);
     }
 
-    /// The retransmission timeout: nothing is known to be under way any more. A peer that has told of data and does not
-    /// have it any more (RFC 2018, 8) has said so by not acknowledging the first.
+    /// The retransmission timeout: no segment counts as in flight any more. A peer that has discarded data after
+    /// reporting it (RFC 2018, 8) shows this by not acknowledging the first segment.
     pub(crate) fn all_is_lost(&mut self) {
         if self.sent.front().is_some_and(|first| first.has(SACKED)) {
             for segment in &mut self.sent {
@@ -365,7 +365,7 @@ impl Scoreboard {
         self.sent.capacity() * size_of::<Sent>()
     }
 
-    /// What the module's header says.
+    /// Asserts the invariants of this module, for tests.
     pub(crate) fn require_sound(&self, first: Seq, next: Seq) {
         let sum = |is: &dyn Fn(&Sent) -> bool| {
             self.sent.iter().filter(|sent| is(sent)).map(|sent| sent.len).sum::<u32>()

@@ -1,7 +1,8 @@
-//! What goes out: when a segment may be sent, and which one (RFC 9293, 3.8; RFC 5681; RFC 8985).
+//! Sending: when a segment may be sent, and which one (RFC 9293, 3.8; RFC 5681; RFC 8985).
 //!
-//! Order: what is lost comes before what is new. New data waits for the peer's window, the congestion window, and, if it
-//! is little, for the answer to what is under way (Nagle, RFC 9293, 3.7.4) unless the caller said no.
+//! Order: lost data comes before new data. New data waits for the peer's window and the congestion window. A small
+//! segment also waits until the data in flight is acknowledged (Nagle, RFC 9293, 3.7.4), unless the caller has disabled
+//! that.
 
 use super::Context;
 use super::congestion::Congestion;
@@ -63,7 +64,7 @@ pub(crate) enum Outgoing {
     Empty,
 }
 
-/// See the module.
+/// State of the sending side.
 #[derive(Debug)]
 pub(crate) struct Sender {
     /// The first byte that is not acknowledged (SND.UNA).
@@ -73,15 +74,15 @@ pub(crate) struct Sender {
     /// The peer's window (SND.WND), and the largest it ever was.
     pub(super) window: u32,
     pub(super) max_window: u32,
-    /// Of the segment that said so (SND.WL1).
+    /// Sequence number of the segment that last updated the window (SND.WL1).
     pub(super) update_seq: Seq,
     /// The shift of the peer's windows.
     pub(super) scale: u8,
     pub(super) has_sack: bool,
     pub(super) no_delay: bool,
-    /// The caller was told that there is no place.
+    /// A send was accepted only in part, and the caller waits for room.
     pub(super) is_blocked: bool,
-    /// A small segment goes though the window is small (RFC 9293, 3.8.6.2.1).
+    /// A small segment is sent although the window is small (RFC 9293, 3.8.6.2.1).
     pub(super) override_small: bool,
     /// Data of a segment at most.
     pub(super) mss: u32,
@@ -114,7 +115,7 @@ pub(crate) struct Sender {
     pub(super) unanswered: u8,
 }
 
-/// What a peer may delay its acknowledgement by (RFC 8985, 7.2).
+/// Longest delay of an acknowledgement by the peer (RFC 8985, 7.2).
 const MAX_PEER_DELAY_US: u64 = 200_000;
 
 impl Sender {
@@ -127,7 +128,7 @@ impl Sender {
         self.buffer.len().saturating_sub(self.next.since(self.first) - fin)
     }
 
-    /// What the peer's window has room for.
+    /// Bytes for which the peer's window has room.
     fn usable(&self) -> u32 {
         let edge = self.first.plus(self.window);
         if edge.is_after(self.next) { edge.since(self.next) } else { 0 }
@@ -250,7 +251,7 @@ impl Sender {
         Some(now.after(2 * u64::from(self.round_trip.smoothed) + alone))
     }
 
-    /// What is due by now. `false`: too often without an answer.
+    /// Handles the timers that are due. `false`: too many retransmissions without an answer.
     pub(super) fn advance(&mut self, context: &mut Context<'_>, max_unanswered: u8, is_orphan: bool) -> bool {
         let now = context.now;
         if self.reordered_at <= now {

@@ -16,11 +16,11 @@ impl Engine {
         }
     }
 
-    /// Takes bytes to be sent; how many there was place for, at least one.
+    /// Queues bytes for sending and returns how many were accepted, at least one unless `data` is empty.
     ///
     /// # Errors
-    /// [`CallError::WouldBlock`] if there is no place, [`CallError::Ended`] after [`Engine::shutdown_write`], and what
-    /// the connection has failed of.
+    /// [`CallError::WouldBlock`] if there is no room, [`CallError::Ended`] after [`Engine::shutdown_write`], and the
+    /// error of a failed connection.
     pub fn send(&mut self, now: Micros, id: ConnectionId, data: &[u8]) -> Result<usize, CallError> {
         let connection = self.known(id)?;
         if let Some(error) = connection.error {
@@ -41,7 +41,7 @@ impl Engine {
     /// Takes bytes that have come; 0 at the end of what the peer sent, or if `out` is empty.
     ///
     /// # Errors
-    /// [`CallError::WouldBlock`] if there is nothing yet, and what the connection has failed of.
+    /// [`CallError::WouldBlock`] if no data has arrived yet, and the error of a failed connection.
     pub fn read(&mut self, now: Micros, id: ConnectionId, out: &mut [u8]) -> Result<usize, CallError> {
         let connection = self.known(id)?;
         if let Some(error) = connection.error {
@@ -85,8 +85,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a connection up: the id is stale afterwards. What was sent so far still reaches the peer, and the end after
-    /// it; if something has come that was not read, the peer is told so by a reset (RFC 9293, 3.10.4; RFC 2525, 2.17).
+    /// Closes a connection: the id is stale afterwards. Bytes accepted so far still reach the peer, followed by the
+    /// end. If received data was not read, the peer gets a reset instead (RFC 9293, 3.10.4; RFC 2525, 2.17).
     ///
     /// # Errors
     /// [`CallError::Stale`].
@@ -128,7 +128,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Asks an idle peer from time to time whether it is there; at first nobody is asked.
+    /// Sets the keepalive probes to an idle peer; initially there are none.
     ///
     /// # Errors
     /// [`CallError::Stale`].

@@ -29,7 +29,8 @@ impl Engine {
         }
         let sent_at = self.listeners.get(listener).and_then(|listener| listener.cookie_at);
         if !segment.payload.is_empty() && sent_at.is_some_and(|at| cookies::may_come_back(now, at)) {
-            // What was before it may have been lost, and only that says which cookie it was: it comes again.
+            // The ACK that carries the cookie may have been lost, and this segment does not identify it. The peer
+            // retransmits.
             self.counters.dropped.acknowledgement += 1;
             return;
         }
@@ -121,7 +122,7 @@ impl Engine {
             return false;
         };
         agreed.clock_offset = self.clock_offset_of(&key);
-        // What the timestamp says is the peer's to choose; what is not agreed to here is not used.
+        // The peer controls the timestamp's contents: options that this engine does not agree to are not used.
         agreed.scale = agreed.scale.filter(|_| self.config.has_window_scaling);
         agreed.has_sack &= self.config.has_sack;
         agreed.timestamp = agreed.timestamp.filter(|_| self.config.has_timestamps);

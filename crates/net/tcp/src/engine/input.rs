@@ -1,4 +1,4 @@
-//! Whose a segment is, and what it does there.
+//! Assignment of segments to connections and listeners, and their effects there.
 
 use super::{ConnectionId, Engine, Heard, Verdict};
 use crate::connection::{Answer, clock};

@@ -57,18 +57,18 @@ pub struct ListenerId {
     generation: u32,
 }
 
-/// What became of a packet.
+/// Outcome of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It was for this engine.
     Taken,
     /// It makes no sense.
     Refused(Refusal),
-    /// Nobody listens or has a connection there: somebody else's.
+    /// No listener or connection of this engine has this address: the packet belongs elsewhere.
     NotOurs,
 }
 
-/// Who was heard.
+/// Sender of a valid segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// The connection's peer.
@@ -103,7 +103,7 @@ pub struct ConnectionState {
     pub error: Option<ConnectionError>,
 }
 
-/// What an engine has in memory.
+/// Memory in use by an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Connections, those included that the caller has closed.
@@ -177,8 +177,8 @@ impl Engine {
         })
     }
 
-    /// Waits for connections to an address; its host part may be unspecified for all of its family. `backlog`: those
-    /// that may wait to be accepted, at least one.
+    /// Listens on an address; its host part may be unspecified for all of its family. `backlog`: limit of connections
+    /// that wait to be accepted, at least one.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -196,7 +196,7 @@ impl Engine {
         Ok(ListenerId { index, generation })
     }
 
-    /// Waits no more. What was not accepted is reset.
+    /// Closes a listener. Connections that were not accepted are reset.
     pub fn unlisten(&mut self, now: Micros, id: ListenerId) {
         if self.listeners.generation(id.index) != Some(id.generation) {
             return;
@@ -243,13 +243,13 @@ impl Engine {
         self.heard.take()
     }
 
-    /// What it has done so far.
+    /// Counters since the engine's creation.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What it has in memory; goes through all connections.
+    /// Memory in use. The call visits all connections.
     #[must_use]
     pub fn memory(&self) -> Memory {
         let each = |index| self.connections.get(index).map(Connection::memory_len_bytes);
@@ -266,7 +266,7 @@ impl Engine {
         }
     }
 
-    /// All connections with all that is known of them, for who looks for a fault.
+    /// Debug output of all connections, for troubleshooting.
     #[doc(hidden)]
     #[must_use]
     pub fn describe(&self) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The next packet, timers, and what follows from a change of a connection.
+//! The next packet, timers, and the follow-up of a connection's changes.
 
 use super::{ConnectionId, Engine, Transmit};
 use crate::config::LOW_WATER_LEN_BYTES;
@@ -10,7 +10,7 @@ use crate::segment::Segment;
 use crate::time::Micros;
 use crate::time_wait::TimeWait;
 
-/// Connections that are looked at to no avail each time that memory may have become free.
+/// Limit of waiting connections that are checked without success each time that memory may have become free.
 const MOST_VAIN_LOOKS: usize = 8;
 
 impl Engine {
@@ -68,7 +68,7 @@ impl Engine {
         all.into_iter().flatten().min()
     }
 
-    /// Nobody answers: a last word, in case somebody is there.
+    /// Gives up a connection whose peer does not answer. A final reset is sent in case the peer is still running.
     fn give_up(&mut self, now: Micros, index: u32) {
         let Some(connection) = self.connections.get(index) else { return };
         let header = connection.reset_header(now);
@@ -181,14 +181,14 @@ impl Engine {
         }
     }
 
-    /// Whether there is memory for what makes a connection writable. One that is gone has it.
+    /// Whether there is enough memory to make a connection writable; `true` for a connection that is gone.
     pub(super) fn has_memory(&self, index: u32) -> bool {
         let sendable = self.connections.get(index).map(|connection| connection.sendable(&self.pool));
         sendable.is_none_or(|bytes| bytes >= LOW_WATER_LEN_BYTES)
     }
 
-    /// Chunks may be free again after somebody had to go without: those who can go on are told. Of those who cannot,
-    /// not all are looked at each time.
+    /// Reports connections that waited for memory as changed once chunks are free. Each call checks only a few without
+    /// success.
     pub(super) fn tell_who_waits_for_memory(&mut self) {
         let mut in_vain = 0;
         while in_vain < MOST_VAIN_LOOKS.min(self.waiting.len())

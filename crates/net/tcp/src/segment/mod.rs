@@ -1,11 +1,10 @@
 //! Segments as bytes: IPv4 (RFC 791) or IPv6 (RFC 8200) and TCP headers (RFC 9293, 3.1), checked and written.
 //!
-//! Invariant: what [`Segment::parse`] gives out lies within the packet, comes from one host's address, is addressed to
-//! one, and has ports and flags that can mean something. What does not is refused with a reason ([`Refusal`]) before
-//! anything is looked up.
+//! Invariant: a segment from [`Segment::parse`] lies within the packet, comes from one host's address, is addressed to
+//! one, and has valid ports and flags. Other packets are refused with a reason ([`Refusal`]) before any look-up.
 //!
-//! Fragments are refused: a server's clients send segments that fit, since they hear its maximum segment size, and what
-//! has to be put together is memory for whoever asks. IPv6's extension headers are refused for the same reason.
+//! Fragments are refused. A server's clients receive its maximum segment size and send segments that fit, and
+//! reassembly would let any sender consume memory. IPv6's extension headers are refused for the same reason.
 
 mod checksum;
 pub mod options;
@@ -25,21 +24,21 @@ const IPV6_LEN_BYTES: usize = 40;
 const TCP_LEN_BYTES: usize = 20;
 const HOP_LIMIT: u8 = 64;
 
-/// What the headers of a packet without TCP options take.
+/// Length of the headers of a packet without TCP options.
 pub(crate) const fn headers_len_bytes(address: IpAddr) -> usize {
     TCP_LEN_BYTES + if address.is_ipv4() { IPV4_LEN_BYTES } else { IPV6_LEN_BYTES }
 }
 
-/// Whether checksums are looked at.
+/// Whether checksums are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
     /// A wrong one is refused.
     Verify,
-    /// Somebody else has looked, or nobody has written one: what comes over a veth pair has none yet.
+    /// Verified elsewhere, or never written: packets over a veth pair have none yet.
     Trust,
 }
 
-/// Why a packet is not looked at.
+/// Why a packet is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// Ends within a header, or before the length in its header.
@@ -110,7 +109,7 @@ impl Flags {
     }
 }
 
-/// What a segment says besides its payload.
+/// The fields of a segment besides its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// From.
@@ -191,7 +190,7 @@ impl<'p> Segment<'p> {
         Ok(Self { header, payload })
     }
 
-    /// What it takes of the sequence numbers (SEG.LEN).
+    /// Length in sequence numbers (SEG.LEN).
     #[must_use]
     pub fn len(&self) -> u32 {
         let flags = self.header.flags;
@@ -264,7 +263,7 @@ fn parse_ipv6(packet: &[u8]) -> Result<Addressed<'_>, Refusal> {
 }
 
 impl Header {
-    /// What [`Header::write`] writes for so much payload.
+    /// Length that [`Header::write`] writes for such a payload.
     #[must_use]
     pub fn packet_len_bytes(&self, payload_len_bytes: usize) -> usize {
         headers_len_bytes(self.source.ip()) + self.options.len_bytes() + payload_len_bytes

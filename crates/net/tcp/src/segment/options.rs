@@ -4,7 +4,7 @@
 use super::Refusal;
 use crate::sequence::Seq;
 
-/// What all options of a segment take at most.
+/// Longest options of a segment together.
 pub(crate) const MAX_OPTIONS_LEN_BYTES: usize = 40;
 /// Blocks that fit.
 pub const MAX_SACK_BLOCKS: usize = 4;
@@ -112,7 +112,7 @@ impl Options {
         Ok(())
     }
 
-    /// What [`Options::write`] writes: a multiple of 4. SACK blocks that do not fit are left out.
+    /// Length that [`Options::write`] writes: a multiple of 4. SACK blocks that do not fit are left out.
     pub(crate) fn len_bytes(&self) -> usize {
         self.fixed_len_bytes() + self.sack_len_bytes()
     }

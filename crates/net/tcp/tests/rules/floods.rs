@@ -1,9 +1,9 @@
-//! What strangers send does not silence the answers that a connection needs.
+//! Traffic from unrelated hosts does not suppress the answers that a connection needs.
 
 use crate::support::exact::{ACK, Exact, RST, SECOND};
 use crate::support::peers::Peer;
 
-/// Acknowledgements for connections that there are not, from everywhere, more than are answered.
+/// Acknowledgements for connections that do not exist, from many addresses, more than the answer limit.
 fn flood(peer: &mut Exact) {
     let mut packet = [0; 1500];
     for number in 0..5000 {
@@ -23,7 +23,7 @@ fn a_question_is_answered_during_a_flood() {
     for _ in 0..3 {
         peer.pass(SECOND);
         flood(&mut peer);
-        // Is somebody there? What does not come out of a client's own doubt ends its connection.
+        // A keepalive probe. Without an answer the client would end its connection.
         let mut probe = peer.header(ACK);
         probe.seq = peer.next.minus(1);
         peer.send(&probe, b"");

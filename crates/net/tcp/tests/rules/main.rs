@@ -1,5 +1,5 @@
-//! Segment by segment what the standards ask for and seeds seldom bring about: time-outs, the end of a connection in
-//! every order, resets, old segments, and numbers that go around.
+//! Segment sequences that the standards require and random seeds seldom produce: timeouts, the end of a connection in
+//! every order, resets, old segments, and numbers that wrap.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

@@ -1,4 +1,4 @@
-//! Those who do not read, and those who are not read from, leave others the memory that statements and answers take.
+//! Peers that do not read, and connections whose data is not read, leave others the memory for statements and answers.
 
 use crate::support::peers::{Peer, server};
 use redoubt_tcp::segment::Flags;
@@ -21,7 +21,7 @@ fn forget_what_is_sent(engine: &mut Engine) {
     engine.require_sound();
 }
 
-/// Peers that do not read what they are sent, until one is told to wait.
+/// Peers that do not read the data sent to them, until a send would block.
 fn fill(engine: &mut Engine, listener: ListenerId, first: u32) -> Vec<Peer> {
     let mut peers = Vec::new();
     loop {
@@ -80,7 +80,7 @@ fn who_is_not_read_from_leaves_room_for_the_statements_of_others() {
     }
 }
 
-/// Whoever had to wait is told when there is as much as makes a socket writable, not for less.
+/// A caller that waited is notified when enough is free to make a socket writable, not earlier.
 #[test]
 fn who_waits_for_memory_is_told_when_there_is_some() {
     let (mut engine, listener) = engine();

@@ -55,7 +55,7 @@ fn bytes_go_around_in_both_directions() {
     }
 }
 
-/// What is lost where the numbers go around is sent again, and nothing else.
+/// Data lost where the numbers wrap is sent again, and no other data.
 #[test]
 fn a_loss_where_numbers_go_around_is_repaired() {
     for before in [1, 1460, 2000, 2920] {
@@ -99,13 +99,13 @@ pub fn old_timestamps_are_refused_and_may_go_around() {
             }
         }
         assert_eq!(peer.engine.counters().dropped.old_timestamp, 21);
-        // What has none is passed over (RFC 7323, 3.2).
+        // A segment without a timestamp is dropped (RFC 7323, 3.2).
         let mut bare = peer.header(ACK);
         bare.options.timestamps = None;
         peer.send(&bare, b"bare");
         peer.hear_nothing();
         assert!(peer.read().is_err());
-        // After 24 days without anything an older one is as good as any (RFC 7323, 5.5).
+        // After 24 idle days an older timestamp is as good as any (RFC 7323, 5.5).
         peer.pass(25 * 86_400 * SECOND);
         peer.stamp = Some(begin.wrapping_sub(5));
         peer.say(ACK, b"late");
@@ -113,7 +113,7 @@ pub fn old_timestamps_are_refused_and_may_go_around() {
     }
 }
 
-/// RFC 7323, 4.3: what is told back is of the segment that the acknowledgement is for, not of one behind a gap.
+/// RFC 7323, 4.3: the echoed timestamp is that of the acknowledged segment, not of one behind a gap.
 #[test]
 fn the_timestamp_that_is_told_back_is_of_what_was_missing() {
     let mut peer = Exact::open_with_timestamps(100);

@@ -105,7 +105,7 @@ pub fn another_number_within_the_window_is_asked_about() {
             assert!(!has_ended(&mut peer, name), "{name:?} {distance}");
             peer.now = peer.now.after(150_000);
         }
-        // The peer that was asked, and has nothing, says so with the right number.
+        // The challenged peer has no such connection and answers with the right number.
         let reset = peer.header(RST);
         peer.send(&reset, b"");
         assert!(has_ended(&mut peer, name), "{name:?}");
@@ -128,7 +128,8 @@ fn a_number_outside_of_the_window_is_nothing() {
     }
 }
 
-/// RFC 5961, 4.2: whatever its number, and (it is not of this connection) without this connection's timestamps.
+/// RFC 5961, 4.2: a SYN with any number is challenged. It is not of this connection, so it need not have this
+/// connection's timestamps.
 #[test]
 pub fn a_syn_within_a_connection_is_asked_about() {
     for name in ALL.into_iter().filter(|name| *name != Name::SynReceived) {

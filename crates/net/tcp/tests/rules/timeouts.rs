@@ -1,4 +1,4 @@
-//! What time alone does: keepalive (RFC 9293, 3.8.4), user timeout (RFC 5482), retransmissions (RFC 6298), delayed
+//! Effects of time alone: keepalive (RFC 9293, 3.8.4), user timeout (RFC 5482), retransmissions (RFC 6298), delayed
 //! acknowledgements (RFC 9293, 3.8.6.3).
 
 use crate::support::exact::{ACK, Exact, SECOND, require_about};
@@ -13,7 +13,7 @@ fn an_idle_peer_is_asked_and_given_up_if_it_says_nothing() {
     let mut peer = Exact::open(|_| {});
     peer.engine.set_keepalive(peer.now, peer.id(), Some(KEEPALIVE)).unwrap();
     for _ in 0..3 {
-        // Somebody who answers is asked again after as long.
+        // A peer that answers is probed again after the same time.
         let (probe, waited) = peer.pass_until_heard(60 * SECOND).unwrap();
         assert_eq!((probe.seq, probe.ack, probe.flags), (peer.told.minus(1), peer.next, ACK));
         require_about(waited, 10 * SECOND);
@@ -114,7 +114,8 @@ fn an_acknowledgement_waits_a_little_and_not_for_long() {
     let (header, waited) = peer.pass_until_heard(SECOND).unwrap();
     assert_eq!(header.ack, peer.next);
     require_about(waited, 40_000);
-    // Of two large ones the second is answered at once; so is what leaves a gap, and what fills it.
+    // The second of two large segments is acknowledged at once. So are a segment that leaves a gap and one that fills
+    // it.
     peer.say(ACK, &[1; 1460]);
     peer.hear_nothing();
     peer.say(ACK, &[1; 1460]);

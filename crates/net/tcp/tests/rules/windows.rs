@@ -45,7 +45,7 @@ fn a_peer_that_never_opens_its_window_is_asked_for_ever() {
     assert_eq!(peer.error(), Some(ConnectionError::TimedOut));
 }
 
-/// One that the server has closed does not live for ever.
+/// A connection that the server has closed does not live forever.
 #[test]
 fn a_closed_connection_ends_though_its_peer_never_opens_its_window() {
     let mut peer = closed();
@@ -62,8 +62,8 @@ fn a_closed_connection_ends_though_its_peer_never_opens_its_window() {
     assert_eq!((memory.connections, memory.data_len_bytes), (0, 0));
 }
 
-/// RFC 9293, SHLD-17 and MUST-35: a window that was open and is none any more, with data under way. The peer drops it,
-/// and says each time that it is there.
+/// RFC 9293, SHLD-17 and MUST-35: a window that was open is closed while data is in flight. The peer drops the data and
+/// acknowledges each segment.
 #[test]
 fn a_window_that_is_taken_back_does_not_end_the_connection() {
     for is_closed in [false, true] {
@@ -88,7 +88,7 @@ fn a_window_that_is_taken_back_does_not_end_the_connection() {
             peer.say(ACK, b"");
         }
         if is_closed {
-            // Nobody waits for that, and it has to end.
+            // The connection is closed and has to end.
             assert!(last.since(begin) < 600 * SECOND);
             assert_eq!(peer.engine.memory().connections, 0);
             continue;
@@ -106,7 +106,7 @@ fn a_window_that_is_taken_back_does_not_end_the_connection() {
     }
 }
 
-/// A connection whose window is full: 4096 bytes that nobody has read.
+/// A connection whose window is full: 4096 unread bytes.
 fn full() -> Exact {
     let mut peer = Exact::open(|config| {
         (config.receive_buffer_len_bytes, config.initial_window_len_bytes) = (4096, 4096);
@@ -118,7 +118,7 @@ fn full() -> Exact {
     peer
 }
 
-/// RFC 9293, 3.10.7.4: a segment that there is no room for is not taken, but what it acknowledges is.
+/// RFC 9293, 3.10.7.4: a segment without room is not accepted, but its acknowledgement is processed.
 #[test]
 fn a_closed_window_lets_acknowledgements_through() {
     let mut peer = full();

@@ -1,11 +1,15 @@
-//! An engine and clients that share nothing with it, on a link that loses, doubles, damages, delays and overtakes, in
-//! simulated time, all by one seed. Strangers who know addresses and ports guess the rest; clients fail and begin anew
-//! from the same port; sequence numbers of both sides go around.
+//! An engine and independent clients on a link that loses, duplicates, damages, delays and reorders packets, in
+//! simulated time, all by one seed. Attackers that have addresses and ports guess the rest. Clients fail and reconnect
+//! from the same port; sequence numbers of both sides wrap.
 //!
-//! After each step: each client has what the server sent, in order and each byte once; no client hears of what it did
-//! not send, is sent more than it has room for, or is told of a smaller window than before; the engine's tables agree
-//! with each other, and its memory is bounded. Within a bounded time everybody is done, and then nothing is left. On a
-//! link without trouble nothing is sent twice, by anybody.
+//! After each step:
+//! * each client has the server's bytes in order and each byte once;
+//! * no client receives an acknowledgement of unsent data, more data than it has room for, or a smaller window than
+//!   before;
+//! * the engine's tables agree with each other, and its memory is bounded.
+//!
+//! Within a bounded time all clients are done, and no state is left. On a link without trouble neither side sends
+//! anything twice.
 //!
 //! `REDOUBT_TCP_SEEDS=FROM..TO` runs other seeds. With the feature `planted-bugs` every planted bug must be found
 //! (scripts/planted).
@@ -52,7 +56,7 @@ fn one_within(longest: Micros, seed: u64, trouble: Trouble, change: impl FnOnce(
             config.max_half_open = (seed % 2) as u32;
         }
         if trouble.lost > 100 {
-            // Nobody gives up.
+            // No side gives up.
             (config.max_retransmissions, config.max_orphan_retransmissions) = (100, 100);
             config.max_half_open_retransmissions = 20;
             (config.orphan_timeout, config.time_wait) = (Micros::from_secs(3600), Micros::from_secs(600));
@@ -64,7 +68,7 @@ fn one_within(longest: Micros, seed: u64, trouble: Trouble, change: impl FnOnce(
     world.random_peers();
     world.run(longest);
     if trouble.is_none() && !seed.is_multiple_of(7) {
-        // Nothing is lost, and there is memory for all, so nobody waits in vain.
+        // Nothing is lost, and there is memory for all, so no timeout expires.
         assert_eq!((world.peers.iter().map(|peer| peer.timeouts).sum::<u64>(), seed), (0, seed));
         let counters = world.engine.counters();
         assert_eq!((counters.retransmitted, counters.dropped.acknowledgement, seed), (0, 0, seed));
@@ -187,8 +191,8 @@ fn goodput(trouble: Trouble, has_sack: bool) -> f64 {
     rates[2]
 }
 
-/// At 1 % loss the congestion window is what limits. What it allows is known (RFC 5681's response function, with the
-/// constants of CUBIC's Reno-friendly region, which is that of Reno): about 1.22 / sqrt(p) segments a round trip.
+/// At 1 % loss the congestion window is the limit. Its size follows from RFC 5681's response function, with the
+/// constants of CUBIC's Reno-friendly region, which is that of Reno: about 1.22 / sqrt(p) segments a round trip.
 #[test]
 fn goodput_at_one_percent_loss_is_what_the_window_allows() {
     let link = Trouble { delay_us: 10_000, rate: 12_500_000, queue_len_bytes: 500_000, ..GOOD };

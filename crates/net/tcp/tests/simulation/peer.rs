@@ -1,6 +1,7 @@
-//! A client of its own: what RFC 9293 asks of one, written for being read and not for speed, and sharing nothing with
-//! the engine but how segments are written. It sends again from the first missing byte when nothing comes, and at three
-//! duplicates; never what the engine says it has (RFC 2018), and in other pieces than before, which overlap.
+//! An independent client: the requirements of RFC 9293, written for readability and not for speed. It shares only the
+//! writing of segments with the engine. It retransmits from the first missing byte after a timeout and after three
+//! duplicates. It never retransmits data that the engine has reported (RFC 2018), and splits data differently than
+//! before, so that segments overlap.
 
 use crate::support::server::{self, ECHO, FAREWELL, RESET, SINK, SOURCE};
 use redoubt_tcp::segment::{Flags, Header, Options, Segment, Timestamps};
@@ -11,7 +12,7 @@ use std::net::SocketAddr;
 const MSS: u64 = 1460;
 const SCALE: u8 = 7;
 
-/// What a client offers and how it behaves.
+/// Options and behaviour of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Habits {
     pub has_sack: bool,
@@ -19,13 +20,13 @@ pub struct Habits {
     pub has_scaling: bool,
     /// Acknowledges every second segment, or after 40 ms.
     pub delays: bool,
-    /// What it takes without having read it.
+    /// Limit of unread bytes.
     pub window: u64,
     /// It reads only from time to time.
     pub is_slow: bool,
     /// Segments under way at most.
     pub in_flight: u64,
-    /// It fails when so much has come or gone, and begins again from the same port, knowing nothing.
+    /// It fails after so many bytes were sent or received, and reconnects from the same port without its state.
     pub fails_at: Option<u64>,
 }
 
@@ -65,7 +66,7 @@ pub struct Peer {
     acknowledge_at: Micros,
     duplicate: Option<(u64, u64)>,
     request: u64,
-    /// What the engine has behind a gap.
+    /// Ranges behind gaps that the engine has reported.
     told: Vec<(u64, u64)>,
     number: u32,
     away_until: Micros,
@@ -127,7 +128,7 @@ impl Peer {
         self.away_until = back;
     }
 
-    /// A segment of somebody else, who knows its addresses and guesses the rest. Nothing of it may have any effect.
+    /// A segment of an attacker that has the addresses and guesses the rest. No part of it may have any effect.
     pub fn forged(&self, rng: &mut fastrand::Rng) -> Vec<u8> {
         let beyond = self.initial.wrapping_add(self.sent_most as u32);
         let (flags, seq) = match rng.u32(..4) {
@@ -165,13 +166,13 @@ impl Peer {
 
     pub fn is_done(&self) -> bool {
         match self.port {
-            // A reset that is lost is not sent again, unless something else is said.
+            // A lost reset is not sent again, unless the client sends another segment.
             RESET => self.was_reset || self.acknowledged == self.len + 1,
             _ => self.acknowledged == self.len + 1 && self.has_ended && self.early.is_empty(),
         }
     }
 
-    /// Whether FIN is sent by now: who asked for something waits for all of it.
+    /// Whether FIN may be sent by now: a client that requested data waits for all of it.
     fn may_end(&self) -> bool {
         self.port != SOURCE || self.has_ended
     }
@@ -180,7 +181,7 @@ impl Peer {
         if self.port == SOURCE { self.request.to_be_bytes()[at as usize] } else { server::pattern(at) }
     }
 
-    /// What the server has to have sent.
+    /// Number of bytes that the server must send.
     fn expected_len(&self) -> Option<u64> {
         match self.port {
             ECHO => Some(self.len),
@@ -257,7 +258,7 @@ impl Peer {
         self.scale != u8::MAX
     }
 
-    /// What has come twice, then the range that something came in last, then the others.
+    /// The range that arrived twice, then the range with the latest arrival, then the others.
     fn blocks(&mut self) -> Vec<(u64, u64)> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for (start, data) in &self.early {
@@ -357,7 +358,7 @@ impl Peer {
         assert!(segment.payload.len() as u64 + if self.timestamps { 12 } else { 0 } <= MSS);
         let is_for_syn = header.ack == Seq(self.initial.wrapping_add(1));
         if self.theirs.is_none() && !is_for_syn {
-            // Of a connection that it knows nothing of (RFC 9293, 3.10.7.3).
+            // The segment belongs to no connection of this client (RFC 9293, 3.10.7.3).
             if !header.flags.has(Flags::RST) {
                 out.push(self.reset(header.ack));
             }
@@ -407,7 +408,7 @@ impl Peer {
         }
         self.take_blocks(header);
         if segment.is_empty() && at < self.received as i64 {
-            // Before the window: a question whether somebody is there.
+            // Before the window: a keepalive probe.
             self.acknowledge = 2;
         } else if !segment.is_empty() {
             self.take_data(now, at, &segment);
@@ -424,8 +425,8 @@ impl Peer {
         out
     }
 
-    /// What the engine says it has: nothing that was not sent, and nothing that it acknowledges anyway, but for what has
-    /// come twice, which comes first (RFC 2883).
+    /// Takes the engine's SACK blocks: no unsent data, and no acknowledged data except in the first block, for data
+    /// that arrived twice (RFC 2883).
     fn take_blocks(&mut self, header: &Header) {
         let place = |seq: Seq| {
             let ahead =
@@ -468,7 +469,8 @@ impl Peer {
         let scale = if self.scale_is_on() && self.habits.has_scaling { self.scale } else { 0 };
         let edge = ack + (u64::from(segment.header.window) << scale);
         let had = self.edge;
-        // What acknowledges more was sent later, and a window's edge does not go back; after the end there is none.
+        // A segment that acknowledges more was sent later, and a window's edge does not go back; after the end there is
+        // none.
         assert!(
             ack <= self.acknowledged || ack > self.len || edge >= had,
             "{edge} after {had}: {}",

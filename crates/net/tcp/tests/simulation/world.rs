@@ -7,7 +7,7 @@ use redoubt_tcp::{Checksum, Config, Engine, Micros, Seq};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What the link does, in thousandths and microseconds.
+/// Properties of the link, in thousandths and microseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trouble {
     pub lost: u32,

@@ -1,4 +1,4 @@
-//! One peer on one connection, which says exactly what a test wants it to say.
+//! One peer on one connection that sends exactly the segments of a test.
 
 use redoubt_tcp::segment::{Flags, Header, Options, Segment, Timestamps};
 use redoubt_tcp::{
@@ -23,7 +23,7 @@ pub fn require_about(waited: u64, expected: u64) {
     assert!(waited >= expected && waited < expected + 3000, "{waited}, not {expected}");
 }
 
-/// See the module.
+/// The peer with its engine and clock.
 pub struct Exact {
     pub engine: Engine,
     pub listener: ListenerId,
@@ -31,7 +31,7 @@ pub struct Exact {
     pub id: Option<ConnectionId>,
     local: SocketAddr,
     remote: SocketAddr,
-    /// What it sends next, and what it expects next.
+    /// Sequence numbers of the next byte to send, and of the next byte to receive.
     pub next: Seq,
     pub told: Seq,
     pub window: u16,
@@ -96,7 +96,7 @@ impl Exact {
         self.id.expect("it is open")
     }
 
-    /// What it would say now.
+    /// The header that the peer would send now.
     pub fn header(&self, flags: Flags) -> Header {
         let is_syn = flags.has(SYN);
         Header {
@@ -130,7 +130,7 @@ impl Exact {
         self.next = self.next.plus(payload.len() as u32 + u32::from(one));
     }
 
-    /// The next that the engine sends. What continues what was heard before is heard.
+    /// The next packet of the engine. A packet that continues the sequence counts as received.
     pub fn hear(&mut self) -> Option<(Header, Vec<u8>)> {
         let mut packet = [0; 1500];
         let sent = self.engine.transmit(self.now, &mut packet)?;
@@ -165,7 +165,7 @@ impl Exact {
         self.engine.require_sound();
     }
 
-    /// Time passes until the engine says something, at most so long. What, and how long that was.
+    /// Lets time pass until the engine sends a packet, at most `longest`. Returns its header and the elapsed time.
     pub fn pass_until_heard(&mut self, longest: u64) -> Option<(Header, u64)> {
         let (begin, end) = (self.now, self.now.after(longest));
         loop {

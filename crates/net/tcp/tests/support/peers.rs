@@ -1,4 +1,4 @@
-//! Peers by the thousand, each of which says exactly what it is told to.
+//! Peers by the thousand, each of which sends exactly the segments of a test.
 
 use redoubt_tcp::segment::{Flags, Header, Options, Segment};
 use redoubt_tcp::{Checksum, ConnectionId, Engine, ListenerId, Micros, Seq};

@@ -10,7 +10,7 @@ use std::process::Command;
 /// Of the engine.
 pub const SERVER: &str = "10.66.0.2";
 
-/// Moves this thread, and those that it starts, into a namespace of its own, and makes the device.
+/// Moves this thread and its future child threads into a new network namespace, and creates the device.
 ///
 /// # Errors
 /// Where this machine does not allow it.
