@@ -35,7 +35,7 @@ const OPEN_FRESH: Duration = Duration::from_secs(1);
 const OPEN_LIMIT: usize = 64;
 /// Most paths whose number is remembered, of an export. The others are searched for.
 const PATHS_LIMIT: usize = 20_000;
-/// A list of a directory serves the calls that go on with it for so long.
+/// Time during which a list of a directory serves the calls that continue it.
 const LIST_AGE: Duration = Duration::from_secs(30);
 /// A change may be seen for so long after it was made.
 const CHANGE_AGE: Duration = Duration::from_secs(1);
@@ -187,8 +187,8 @@ impl Export {
         found.next().map(|entry| entry.path).ok_or(Errno(libc::ESTALE))
     }
 
-    /// Names in a directory, in the order of their numbers. A list that is gone on with is that of the call before, if
-    /// it is not old.
+    /// Names in a directory, in the order of their numbers. A call that continues a list gets the list of the previous
+    /// call, unless that is old.
     ///
     /// # Errors
     /// As [`Tree::list`].

@@ -1,9 +1,12 @@
 //! The listener and its connections: a thread each, of low priority, as everywhere in a node.
 //!
-//! Bounds, against clients that are slow, many or hostile: [`MAX_CONNECTIONS`], and for one more the one that has asked
-//! nothing for the longest time is closed; [`MAX_AT_ONCE`] requests being answered at a time; a request's length and
-//! time ([`crate::rpc`]); [`WRITE_TIMEOUT`] for a client that takes no answer. A connection has one request under way,
-//! so it holds one answer at most.
+//! Limits against slow, numerous or hostile clients:
+//! * [`MAX_CONNECTIONS`]; beyond it, the connection that has been idle for the longest time is closed.
+//! * [`MAX_AT_ONCE`] requests being answered at a time.
+//! * The length and time of a request ([`crate::rpc`]).
+//! * [`WRITE_TIMEOUT`] for a client that does not read its answer.
+//!
+//! A connection has one request under way, so it holds at most one answer.
 //!
 //! Lock order: all are leaves.
 
@@ -289,8 +292,8 @@ impl Server {
     }
 }
 
-/// The answer to a record, with its mark; `None`: it is no call. What `admit` returns is kept while the NFS program
-/// answers.
+/// The answer to a record, with its mark; `None`: the record is no call. The value returned by `admit` is retained
+/// until the NFS program has answered.
 pub fn answer<A>(program: &Program, record: &[u8], admit: impl FnOnce() -> A) -> Option<Vec<u8>> {
     let call = match rpc::decode(record).ok()? {
         Record::Call(call) => call,
@@ -302,7 +305,7 @@ pub fn answer<A>(program: &Program, record: &[u8], admit: impl FnOnce() -> A) ->
             let _admitted = admit();
             program.call(call.procedure, call.arguments, &mut out)
         }
-        // Beginning a moment may take long, and one waits for the other.
+        // Creating a snapshot may take long, and such calls wait for each other.
         (mount::PROGRAM, mount::VERSION) => {
             mount::call(&program.exports, call.procedure, call.arguments, &mut out)
         }

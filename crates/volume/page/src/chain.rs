@@ -7,9 +7,9 @@
 //! - Without INIT_PAGE among the changes, a change is skipped iff its start LSN is below the LSN of the image
 //!   *as it was given*, so later runs of one mini-transaction are never taken for already applied.
 //! - With INIT_PAGE, the last one is where the page begins: all before it is ignored, and so is the image.
-//! - FREE_PAGE is no change: the page keeps its content, which a late reader may still get.
-//!   Only INIT_PAGE can follow; anything else is an error. Redo from before it need not fit page files as a kill left
-//!   them: who begins with those first leaves out what is void (`redoubt_redo::LastResets`).
+//! - FREE_PAGE is no change: the page keeps its content, which a late reader may still get. Only INIT_PAGE can follow;
+//!   anything else is an error. Earlier redo need not fit page files as a kill left them: a caller that begins with
+//!   such files first leaves out void redo (`redoubt_redo::LastResets`).
 //! - Afterwards the page LSN is the end LSN of the last mini-transaction that changed the page.
 
 use redoubt_redo::mariadb::record::Body;

@@ -11,9 +11,13 @@
 //! formats other bytes may be there on these three. A page without a key version in an encrypted tablespace is one
 //! that is not encrypted (yet), for the server too.
 //!
-//! Page 0 holds, after its extent descriptors: a mark of 6 bytes, scheme (1), length of the initialisation vector (1,
-//! always 16), the vector, the oldest key version that a page of the tablespace may have (4; 0: some may not be
-//! encrypted), key id (4), option (1).
+//! Page 0 holds, after its extent descriptors, in this order:
+//! - a mark of 6 bytes,
+//! - the scheme (1 byte),
+//! - the length of the initialisation vector (1 byte, always 16), and the vector,
+//! - the oldest key version that a page of the tablespace may have (4 bytes; 0: some may not be encrypted),
+//! - the key id (4 bytes),
+//! - the option (1 byte).
 
 use crate::doublewrite::TRX_SYS_PAGE_NO;
 use crate::flags::SpaceFlags;

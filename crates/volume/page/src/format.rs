@@ -247,9 +247,10 @@ fn up_to_date(page_id: PageId, applied: Applied) -> Result<(), FormatError> {
     }
 }
 
-/// An image that a server wrote when the redo had come to `lsn`, and not in its recovery, has all changes up to there,
-/// whatever LSN it has: MySQL gives a page that was filled without redo that of the oldest page that is not written yet. Its recovery would apply
-/// to it what redo says of the page that was there before.
+/// Raises the LSN of a MySQL image to `lsn`. An image that a server wrote when the redo had come to `lsn`, and not in
+/// its recovery, has all changes up to there, even if its own LSN is older. MySQL gives a page that was filled without
+/// redo the LSN of the oldest unwritten page. Recovery would apply redo of the page's previous content to such an
+/// image.
 pub fn complete_image(family: Family, page: &mut [u8], lsn: Lsn) {
     let is_written = !page_is_never_written(page);
     if family == Family::MySql && is_written && mysql::page_lsn(page).is_some_and(|own| own < lsn) {

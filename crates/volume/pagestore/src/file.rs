@@ -12,9 +12,9 @@
 //! Invariants:
 //! * Of every page, either the file holds the newest version, durably, or the page is *pending*: the newest version is
 //!   durable in the ring, and read from there. So a torn or failed write home is never visible.
-//! * Images in the ring that are older than what the file holds come back after a crash only until newer ones after
-//!   them do, or a forget record. An operation that changes an object other than through the ring (`create`, `write_raw`, a
-//!   `set_len` that cuts, pages in mode `atomic`) first sees to it that the ring has no image of it that would come
+//! * Images in the ring that are older than the file's come back after a crash only until newer ones after them do, or
+//!   a forget record. Some operations change an object other than through the ring: `create`, `write_raw`, a `set_len`
+//!   that cuts, pages in mode `atomic`. They first ensure that the ring has no image of the object that would come
 //!   back. For a removed object nothing goes home: its file is not there.
 //! * A file exists durably before its object is known, and is gone durably when `remove` returns.
 //! * Pages written home are synced before the room of its images is used again.

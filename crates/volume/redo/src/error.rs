@@ -1,7 +1,7 @@
 //! Errors of the redo parsers.
 //!
-//! Invariant: every error about bytes says at which byte (counted from the start of the slice the caller
-//! passed in), what was found there, and what was expected.
+//! Invariant: every error about bytes has the offset (counted from the start of the slice the caller passed in), the
+//! bytes found there, and the expected ones.
 
 use crate::types::Lsn;
 

@@ -1,7 +1,7 @@
 //! Mini-transactions of any server family: the pages that they change, and their effects on files.
 //!
-//! What a family's walk reports of its bytes ([`crate::mariadb::walk_mtrs`]), and all that index, names and the map of
-//! dirty pages know of redo. Only who applies a run to a page, or composes a log file, knows the bytes.
+//! The output of a family's walk ([`crate::mariadb::walk_mtrs`]), and the only view of redo that index, names and the
+//! map of dirty pages have. Only code that applies a run to a page, or composes a log file, uses the bytes.
 
 use crate::types::{Lsn, PageId, PageNo, SpaceId};
 
@@ -47,8 +47,8 @@ pub struct RunContent {
     pub index_id: Option<u64>,
 }
 
-/// How a run starts its page anew: what the stream has for the page before it, here and in earlier mini-transactions,
-/// is void.
+/// How a run resets its page: the stream's content for the page before it, here and in earlier mini-transactions, is
+/// void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageReset {
     /// INIT_PAGE: the page is empty, and the following records fill it.
@@ -119,8 +119,7 @@ pub struct Mtr<'m, 'a> {
     pub offset_in_bytes: usize,
     /// Its page runs, in order.
     pub runs: &'m [RunRef],
-    /// Content that each of the runs puts on its page. Of MariaDB, which has all of a page's content in its redo, nothing is
-    /// said.
+    /// Content that each of the runs puts on its page. Empty for MariaDB, whose redo has all of a page's content.
     pub contents: &'m [RunContent],
     /// Its records about files, in order. Of MariaDB they come before every page record, of MySQL each is a
     /// mini-transaction of its own.

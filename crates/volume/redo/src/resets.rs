@@ -1,9 +1,9 @@
-//! What only the end of a redo stream tells: where each page starts anew for the last time, what that makes void, and
-//! which tablespace each file name was given to last.
+//! Facts that only the end of a redo stream determines: where each page is reset for the last time, which redo that
+//! makes void, and to which tablespace each file name was given last.
 //!
-//! A page is reset at INIT_PAGE and at FREE_PAGE, all pages of a tablespace at TRIM_PAGES and FILE_DELETE; of the
-//! system tablespace TRIM_PAGES cuts off some, see [`RunRef::trims_from`](crate::mtr::RunRef::trims_from). What the
-//! stream holds for a page before that has no effect, and need not fit the page that is stored: a server never writes a
+//! A page is reset at INIT_PAGE and at FREE_PAGE, all pages of a tablespace at TRIM_PAGES and FILE_DELETE. In the
+//! system tablespace TRIM_PAGES cuts off some pages, see [`RunRef::trims_from`](crate::mtr::RunRef::trims_from). Redo
+//! of a page before its last reset has no effect, and need not fit the page that is stored. A server never writes a
 //! page that was freed while it was dirty, yet moves its checkpoint past the page's first change. After a kill the file
 //! lacks those changes and the log has only the later ones. The server's own recovery leaves them out in the same way,
 //! after it has scanned the whole log.
@@ -45,8 +45,8 @@ impl LastResets {
     }
 
     /// The redo of the mini-transaction that starts at `start_lsn` has no effect on the page. A mini-transaction that
-    /// frees the page may have changed it before, and is void with those changes. A record that resets it counts: what
-    /// comes before INIT_PAGE in it is left out when it is applied.
+    /// frees the page may have changed it before, and is void with those changes. A mini-transaction that initialises
+    /// the page counts: its redo before INIT_PAGE is left out when it is applied.
     pub fn void_page(&self, page: PageId, start_lsn: Lsn) -> bool {
         self.void_space(page.space, start_lsn)
             || self.stored.get(&page).is_some_and(|lsn| start_lsn < *lsn)
@@ -57,8 +57,8 @@ impl LastResets {
             })
     }
 
-    /// The page is stored as it was at `lsn`, and up to there nothing in the stream has an effect on it. Said of MySQL,
-    /// which fills pages without redo after redo has begun them anew: then what is stored has more than the stream.
+    /// The page is stored as it was at `lsn`, and up to there nothing in the stream has an effect on it. This is for
+    /// MySQL, which fills pages without redo after redo has reset them: then the stored page has more than the stream.
     pub fn note_stored(&mut self, page: PageId, lsn: Lsn) {
         if self.pages.get(&page).is_some_and(|(at, _)| *at < lsn) {
             self.pages.remove(&page);
@@ -72,11 +72,12 @@ impl LastResets {
         cuts.filter(move |(_, first)| *first <= page.page_no).map(|(lsn, _)| *lsn)
     }
 
-    /// The file with this name is that of the tablespace, where the stream ends. `exists` says which files there are.
+    /// The file with this name is that of the tablespace, where the stream ends. `exists` tests whether there is a
+    /// file.
     ///
     /// Names are used again (`#sql-alter-...`), so the file need not be of the tablespace that had the name when the
-    /// stream begins, only of the last one. And a tablespace gets other names (TRUNCATE TABLE renames it), so a file
-    /// with one that it had before need not be its own: only if there is none with a later name, because the server was
+    /// stream begins, only of the last one. A tablespace also gets other names: TRUNCATE TABLE renames it. So a file
+    /// with an earlier name need not be its own. It is its own only if no file has a later name, because the server was
     /// killed between the record of a rename and the rename.
     pub fn is_file_of(&self, space: SpaceId, path: &[u8], exists: impl Fn(&[u8]) -> bool) -> bool {
         let has_last = |path: &[u8]| self.names.get(path) == Some(&space);

@@ -273,8 +273,8 @@ fn check_blocks(files: &Files, set: &LogSet<'_, Files>, found: &Found, start: Ls
 }
 
 /// The types that [`LOAD`] must cause, by number. Not 74 (ZIP_PAGE_COMPRESS_NO_DATA), for which a page must be
-/// compressed anew with a record that its space for changes does not hold, nor 32 (DUMMY_RECORD), which the server
-/// writes when it cannot wait for a file to fill up.
+/// compressed again with a record that its space for changes does not hold. Not 32 (DUMMY_RECORD) either, which the
+/// server writes when it cannot wait for a file to fill up.
 const TYPES: &[(u8, &str)] = &[
     (1, "1BYTE"),
     (2, "2BYTES"),

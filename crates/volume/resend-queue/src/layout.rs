@@ -11,15 +11,15 @@
 //! | 20 | 1: words 16..20, 64, 65 and 128 count; 0: nothing is kept |
 //! | 64 | end: position after the last frame |
 //! | 65 | oldest: where the oldest frame lies (24 bits, in words of the area), its position modulo 2^40 |
-//! | 128 | position up to which the node said that it is durable |
+//! | 128 | position up to which the node has confirmed durability |
 //! | 512.. | area of frames |
 //!
 //! A frame is what goes to the node, header included, so it has its length, and a checksum that contains its
 //! position. It begins at a word. The next one follows at the next word, or, if there are eight bytes of 0xff, or
 //! the area ends, at the beginning of the area.
 //!
-//! Invariant: whatever the last store before a kill was, the frames from `oldest` to `end` are there, each once.
-//! After a loss of power any word and any frame may be old; then checksums tell up to where the frames are sound.
+//! Invariant: after a kill between any two stores, the frames from `oldest` to `end` are there, each once. After a loss
+//! of power any word and any frame may be old; the checksums then show up to where the frames are sound.
 
 use redoubt_types::Seq;
 use redoubt_types::format_version::unknown_version;
@@ -50,14 +50,14 @@ pub(crate) const GENERATION_WORD: usize = 16;
 pub(crate) const SESSION_WORD: usize = 17;
 pub(crate) const START_WORD: usize = 18;
 pub(crate) const SESSION_CRC_WORD: usize = 19;
-/// Also where whoever has sent everything writes a 0.
+/// A sender that has sent everything also writes a 0 here.
 pub const HOLDS_WORD: usize = 20;
 pub(crate) const END_WORD: usize = 64;
 pub(crate) const OLDEST_WORD: usize = 65;
 /// Written by another thread than the rest: a cache line of its own.
 pub(crate) const DURABLE_WORD: usize = 128;
 
-/// At this place of the area no frame follows: go on at its beginning. No frame begins so: there is no kind 0x7f.
+/// Marks that no frame follows here: continue at the beginning of the area. No frame begins so: there is no kind 0x7f.
 pub(crate) const WRAP: u64 = u64::MAX;
 const POSITION_BITS: u32 = 40;
 const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
@@ -73,14 +73,14 @@ pub enum BadFile {
     Damaged(String),
 }
 
-/// What a file says.
+/// Contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
     /// The volume that it belongs to.
     pub volume_id: String,
     /// Length of the area of frames.
     pub area_len_bytes: u64,
-    /// What the last server has left; `None`: nothing that the node has not said is durable.
+    /// Frames that the last server left; `None`: every frame is confirmed as durable.
     pub kept: Option<Kept>,
 }
 
@@ -93,7 +93,7 @@ pub struct Kept {
     pub session: u64,
     /// Position of the oldest frame here.
     pub oldest: Seq,
-    /// The node said that everything before is durable.
+    /// The node has confirmed everything before this position as durable.
     pub durable: Seq,
     /// Position after the last frame that is whole.
     pub sound_end: Seq,

@@ -1,13 +1,13 @@
 //! The writer's side: frames that are not durable yet, in mapped words.
 //!
 //! Invariants:
-//! * Frames are contiguous: each starts where the one before ends; `end` is after the last one.
-//! * A word that a reader of the file would follow is stored only after what it leads to, and room is used again
-//!   only after `oldest` has left it. So a kill between any two stores leaves what [`crate::layout`] promises.
+//! * Frames are contiguous: each starts at the end of the previous one; `end` is after the last one.
+//! * A word that a reader of the file would follow is stored only after its target. Room is reused only after `oldest`
+//!   has left it. So a kill between any two stores leaves the state that [`crate::layout`] promises.
 //! * No call here waits, and none enters the kernel but by a page fault.
 //!
-//! Frames begin again at the front as soon as there is room after [`NEAR_BYTES`], so that few pages are in use
-//! while the node keeps up: they stay in the processor's cache, and the kernel has little to write to the disk.
+//! Frames begin at the front again as soon as there is room after [`NEAR_BYTES`]. So few pages are in use while the
+//! node keeps up. They stay in the processor's cache, and the kernel has little to write to the disk.
 
 use crate::layout::{
     AREA_WORD, DURABLE_WORD, END_WORD, GENERATION_WORD, HEAD_WORDS, HOLDS_WORD, OLDEST_WORD,
@@ -17,7 +17,7 @@ use redoubt_types::Seq;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module.
+/// Offset in the area. At or beyond it, the next frame goes to the front if it fits there.
 const NEAR_BYTES: usize = 1 << 20;
 
 /// The area has no room for a frame in one piece.
@@ -55,7 +55,7 @@ impl UnsentFile {
         }
     }
 
-    /// The node said so.
+    /// Records the position that the node has confirmed as durable.
     pub fn note_durable(&self, durable: Seq) {
         self.store(DURABLE_WORD, durable.0);
     }
@@ -104,7 +104,7 @@ struct KeptFrame {
     room_words: usize,
 }
 
-/// See the module.
+/// Writer of the file, with the frames that are not durable yet.
 #[derive(Debug)]
 pub struct UnsentRing {
     file: UnsentFile,
@@ -167,7 +167,7 @@ impl UnsentRing {
         Ok(())
     }
 
-    /// Where a frame of this length goes. What a reader needs to follow is stored.
+    /// Word in the area for a frame of this length. Stores the words that a reader needs to find it.
     fn place(&mut self, room_words: usize) -> Option<usize> {
         let Some(oldest) = self.frames.front().map(|frame| frame.at_word) else {
             if room_words > self.area_words {

@@ -66,7 +66,8 @@ fn a_new_file_keeps_nothing_and_a_session_that_was_all_durable_neither() {
     assert_eq!(read(&bytes(words)).unwrap().kept, None);
 }
 
-/// What a reader must find: everything that was pushed and not trimmed. `is_pushing`: one more may be there.
+/// Requires that a reader finds everything that was pushed and not trimmed. `ends`: positions before and after the
+/// call; a frame that is being pushed may be there.
 fn require_kept(file: &[u8], from: Seq, ends: (Seq, Seq)) {
     assert!(may_keep(&file[..HEAD_LEN_BYTES]).unwrap() || read(file).unwrap().kept.is_none());
     let Some(kept) = read(file).unwrap().kept else { return assert_eq!(from, ends.0) };

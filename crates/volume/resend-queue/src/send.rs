@@ -54,8 +54,8 @@ impl From<TransportError> for SendError {
     }
 }
 
-/// Sends the frames of `kept`, which lie in `file`, and waits until the node says that they are durable. Returns
-/// how many bytes the node did not have.
+/// Sends the frames of `kept`, which lie in `file`, and waits until the node confirms them as durable. Returns how many
+/// bytes the node did not have.
 ///
 /// # Errors
 /// [`SendError`].
@@ -102,7 +102,7 @@ fn greet(
         resume: if role == Role::Log { kept.oldest } else { Seq(0) },
         volume: volume.to_owned(),
     };
-    // What comes first over TLS may be the node's word that it does not let this host in.
+    // The first bytes over TLS may be the node's rejection of this host.
     let welcome = exchange(&*connection, &hello).map_err(|error| match error {
         SendError::Io(error) => TransportError::from_io(error).into(),
         other => other,
@@ -149,7 +149,7 @@ fn wait_durable(mut connection: &dyn Connection, end: Seq) -> Result<(), SendErr
         match Notice::decode(header.kind, &payload)? {
             Notice::Durable(seq) if seq >= end => return Ok(()),
             Notice::Durable(_) | Notice::Trace { .. } => {}
-            // The pages that it asks for went with the server's process; it goes on by itself.
+            // The requested pages are gone with the server's process; the node continues without them.
             Notice::NeedImage { .. } => {}
             Notice::Waiting { reason } => {
                 let limit = if reason.is_empty() { Some(SILENCE_LIMIT) } else { None };

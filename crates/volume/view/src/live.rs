@@ -1,13 +1,13 @@
 //! The tree of a source.
 //!
-//! Every question goes to the source, which for a volume as it is now answers from what has been received by then. So a
-//! tool that was told something by the server finds it. Small reads in a row are served from a window of the file that
-//! was fetched at once. A window begins and ends at multiples of [`WINDOW_BYTES`], which no page crosses: a page is
-//! never put together from two moments, however small the reads are. It is believed for [`WINDOW_AGE`], and then up to
-//! the next place where a page may begin.
+//! Every call queries the source, which for a live volume answers from the data received by then. So a tool finds the
+//! data that the server has reported to it. Small consecutive reads are served from a window of the file that was
+//! fetched at once. A window begins and ends at multiples of [`WINDOW_BYTES`], which no page crosses: a page is never
+//! composed of two states, however small the reads are. A window is valid for [`WINDOW_AGE`], and then up to the next
+//! place where a page may begin.
 //!
-//! A file that the server removes while a tool has it open is no longer part of the data. [`Removed`] says what the
-//! tool is told.
+//! A file that the server removes while a tool has it open is no longer part of the data. [`Removed`] selects between
+//! zeros and an error.
 
 use crate::log::LogMirror;
 use crate::source::{ViewError, ViewSource};

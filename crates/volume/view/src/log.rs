@@ -1,13 +1,12 @@
 //! `ib_logfile0` as it is now: a copy of the redo that is followed while the file is open.
 //!
-//! The source gives the redo from the server's checkpoint on, and then whatever has been added. It keeps what comes
-//! after that for this connection, whatever the server's checkpoint does, as long as the log file would have room for
-//! it; who reads more slowly than that misses redo, as on a server. What was given lies in
-//! a file without a name, at its distance from the first; what no longer fits into the log file is given back.
-//! [`LogImage`] makes the file's bytes of it.
+//! The source sends the redo from the server's checkpoint on, and then each addition. For this connection it retains
+//! the redo after that, whatever the server's checkpoint does, as long as the log file would have room for it. A slower
+//! reader misses redo, as on a server. Received redo lies in an unnamed file, at its distance from the first byte.
+//! Space of redo that no longer fits into the log file is released. [`LogImage`] composes the file's bytes from it.
 //!
-//! The source is asked whenever more is read than redo that is known: then header, checkpoints and end are those of
-//! that moment. Without reads, a thread asks periodically, so that the node retains little.
+//! The source is queried whenever a read goes beyond the received redo: then header, checkpoints and end are current.
+//! Without reads, a thread queries it periodically, so that the node retains little.
 
 use crate::source::{LogFollower, ViewError, ViewSource};
 use crate::tree::{Called, Complaints, Errno, Meta, OpenFile};

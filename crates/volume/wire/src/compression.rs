@@ -1,13 +1,13 @@
 //! One direction of a connection as a single Zstandard frame that never ends.
 //!
 //! Redo repeats itself over megabytes (rows that are updated again, formats of records), and a frame of a log
-//! connection is short: compressed by itself it finds little to refer to. So everything that follows the greeting is
-//! one stream with a history of [`WINDOW_LEN_BYTES`]. [`crate::frame`] is inside of it and knows nothing of it:
-//! checksums, with their positions, are of what comes out again.
+//! connection is short: compressed by itself it finds little to refer to. So everything after the greeting is one
+//! stream with a history of [`WINDOW_LEN_BYTES`]. [`crate::frame`] is the layer inside: its checksums, with their
+//! positions, are of the decompressed bytes.
 //!
 //! Invariants:
-//! * What one call of [`Compressor::pack`] appends can be unpacked without anything that comes later: the node must
-//!   be able to read the last bytes that a killed server wrote.
+//! * The output of one call of [`Compressor::pack`] can be unpacked without later bytes: the node must be able to read
+//!   the last bytes that a killed server wrote.
 //! * Both sides begin again with each connection. Nothing compressed is kept to be sent again.
 //! * [`Decompressor`] holds a window of at most [`WINDOW_LEN_BYTES`], whatever a peer says, and never gives more at a
 //!   time than it is asked for.
@@ -17,11 +17,11 @@ use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Oper
 use zstd::zstd_safe::Strategy;
 
 const WINDOW_LOG: u32 = 23;
-/// How far back the stream refers, and what a receiver keeps.
+/// How far back the stream refers, and the history that a receiver retains.
 pub const WINDOW_LEN_BYTES: usize = 1 << WINDOW_LOG;
 
-// Chosen with the redo of TPC-C, in frames of 16 KiB on average (lab/2026-11-24-log.md). What finds the repetitions is
-// the table's size; a larger one leaves the processor's cache and takes twice the time.
+// Chosen with the redo of TPC-C, in frames of 16 KiB on average (lab/2026-11-24-log.md). The size of the table
+// determines which repetitions are found; a larger one leaves the processor's cache and takes twice the time.
 const PARAMETERS: [CParameter; 7] = [
     CParameter::WindowLog(WINDOW_LOG),
     CParameter::HashLog(18),
@@ -82,7 +82,7 @@ pub struct Decompressor {
     decoder: Decoder<'static>,
 }
 
-/// What a step of a [`Decompressor`] did.
+/// Result of one step of a [`Decompressor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Bytes of the input that are not needed any more.
@@ -102,11 +102,11 @@ impl Decompressor {
         Ok(Self { decoder })
     }
 
-    /// Takes from `input`, which is what comes next on the wire, and fills `out` from its beginning. If it fills all
-    /// of `out`, there may be more without further input.
+    /// Takes the next bytes of the connection from `input` and fills `out` from its beginning. If it fills all of
+    /// `out`, there may be more without further input.
     ///
     /// # Errors
-    /// [`WireError::Invalid`] for what no [`Compressor`] sends: damaged bytes, a larger window, an end.
+    /// [`WireError::Invalid`] for bytes that no [`Compressor`] sends: damaged bytes, a larger window, an end.
     pub fn unpack(&mut self, input: &[u8], out: &mut [u8]) -> Result<Step, WireError> {
         let (mut taken, mut given) = (InBuffer::around(input), OutBuffer::around(out));
         loop {

@@ -1,4 +1,4 @@
-//! What the `redoubt` command asks a node: JSON in frames of [`KIND_JSON`], file contents in [`KIND_DATA`].
+//! Requests of the `redoubt` command to a node: JSON in frames of [`KIND_JSON`], file contents in [`KIND_DATA`].
 //!
 //! One request at a time; each is answered by one [`Reply`], after the data frames it announces, if any.
 //! A file transfer is any number of data frames (u64 offset, bytes) ended by an empty data frame.
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 pub const KIND_JSON: u8 = 1;
 /// A piece of a file: u64 offset, bytes. Empty payload: the file is complete.
 pub const KIND_DATA: u8 = 2;
-/// A piece of a JSON reply; the next frame goes on with it.
+/// A piece of a JSON reply; the next frame continues it.
 pub const KIND_JSON_PART: u8 = 3;
 /// Longest piece of a JSON reply in one frame.
 pub const MAX_PART_LEN_BYTES: usize = 1 << 20;
@@ -32,7 +32,7 @@ pub const MAX_REPLY_LEN_BYTES: usize = 2 << 30;
 /// Longest piece of a file in one data frame.
 pub const MAX_DATA_LEN_BYTES: usize = 1 << 20;
 
-/// What the command asks.
+/// A request of the command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
@@ -57,13 +57,13 @@ pub enum Request {
     Attach {
         /// Its name.
         volume: String,
-        /// Who attaches, for people (host, process id, datadir).
+        /// Name of the attaching process, for people (host, process id, datadir).
         who: String,
         /// Which server it is to be: of the feature [`crate::greeting::SERVER_VERSION`]. `None`: a MariaDB 10.11.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         server: Option<ServerVersion>,
     },
-    /// Names, and checksums of all plain files, of everything received so far. Nobody is fenced.
+    /// Names, and checksums of all plain files, of everything received so far. No server is fenced.
     List {
         /// The volume.
         volume: String,
@@ -167,11 +167,11 @@ pub enum Request {
         /// The volume.
         volume: String,
     },
-    /// Read the volume as a data directory. Nobody is fenced.
+    /// Read the volume as a data directory. No server is fenced.
     View {
         /// The volume.
         volume: String,
-        /// What about it.
+        /// The request about it.
         about: ViewRequest,
     },
 }
@@ -282,7 +282,7 @@ pub struct Room {
     pub directory: String,
     /// Its size.
     pub total_bytes: u64,
-    /// What is free for a process that is not root's.
+    /// Bytes available to a process without root's privileges.
     pub free_bytes: u64,
 }
 
@@ -300,10 +300,10 @@ pub struct NodeStatus {
     pub data_directory: String,
     /// Seconds since it started.
     pub uptime_seconds: u64,
-    /// What its volumes keep in memory: received redo that is not applied, and the index of it.
+    /// Memory in use by its volumes: received redo that is not applied, and its index.
     #[serde(default)]
     pub memory_used_bytes: u64,
-    /// What they may keep together.
+    /// Limit of the memory of all volumes together.
     #[serde(default)]
     pub memory_limit_bytes: u64,
     /// The file systems that hold its directory and its volumes' parts, each once, as they were a few seconds ago.
@@ -336,7 +336,7 @@ pub struct VolumeStatus {
     pub reason: String,
     /// Current generation.
     pub generation: u64,
-    /// Who attached it last.
+    /// Name of the process that attached it last.
     pub attached_by: String,
     /// The newest server that ran on it; an older series is refused. `None`: none has run, or not since that is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -385,14 +385,14 @@ pub struct VolumeStatus {
     /// How long batches of the log took to become durable.
     #[serde(default)]
     pub log_write_times: Times,
-    /// What the threads that apply redo did.
+    /// Counters of the threads that apply redo.
     #[serde(default)]
     pub apply_workers: Vec<ApplyWorker>,
     /// Files known.
     pub files: u64,
-    /// What keeps the log.
+    /// State of the log device.
     pub log_device: LogDeviceStatus,
-    /// What keeps the pages.
+    /// State of the page store.
     #[serde(default)]
     pub page_store: PageStoreStatus,
     /// Everything counted by the node.
@@ -417,7 +417,7 @@ pub struct LogDeviceStatus {
     pub max_in_flight: u64,
     /// Bytes written, headers and padding included, for each byte of the stream.
     pub written_per_appended_byte: f64,
-    /// What the operator should know, one sentence each.
+    /// Warnings for the operator, one sentence each.
     pub warnings: Vec<String>,
 }
 
@@ -425,9 +425,9 @@ pub struct LogDeviceStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PageStoreStatus {
-    /// What protects pages against torn writes: `atomic`, `journal` or `doublewrite`.
+    /// Protection of pages against torn writes: `atomic`, `journal` or `doublewrite`.
     pub protection: String,
-    /// Why this.
+    /// Reason for this protection.
     pub reason: String,
     /// Where the pages are.
     pub pages: String,
@@ -445,7 +445,7 @@ pub struct PageStoreStatus {
     pub home_bytes_per_redo_byte: f64,
     /// Bytes of page images written to the journal for each byte of redo applied.
     pub journal_bytes_per_redo_byte: f64,
-    /// What the operator should know, one sentence each.
+    /// Warnings for the operator, one sentence each.
     pub warnings: Vec<String>,
 }
 

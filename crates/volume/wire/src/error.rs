@@ -1,4 +1,4 @@
-//! What can be wrong with bytes from the other side.
+//! Errors in bytes from the other side.
 
 use redoubt_negotiation::Disagreement;
 
@@ -11,7 +11,7 @@ pub enum WireError {
         "the peer does not speak the Redoubt protocol (first bytes {found:02x?}); check that the address is a storage node's"
     )]
     BadMagic {
-        /// What was there.
+        /// The bytes found.
         found: [u8; 4],
     },
     /// The two sides have no version in common, or one requires a feature of the other that is not there.
@@ -47,7 +47,7 @@ pub enum WireError {
     /// Longer than the limit for this place.
     #[error("{what} has {len_bytes} bytes, the limit is {limit_bytes}")]
     TooLong {
-        /// What is too long.
+        /// Name of the value.
         what: &'static str,
         /// Its length.
         len_bytes: u64,

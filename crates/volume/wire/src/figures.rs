@@ -41,7 +41,7 @@ pub struct Times {
     pub count: u64,
     /// All of them together.
     pub sum_micros: u64,
-    /// Those that are not empty, in order: number of the bucket (see [`bucket_end_micros`]) and how many fell into it.
+    /// Non-empty buckets, in order: number of the bucket (see [`bucket_end_micros`]) and how many fell into it.
     pub buckets: Vec<(usize, u64)>,
 }
 
@@ -61,7 +61,7 @@ impl Times {
         None
     }
 
-    /// What has come since `earlier`. A node that was started again counts from 0.
+    /// The durations added since `earlier`. A restarted node counts from 0.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         if earlier.count > self.count {

@@ -144,7 +144,7 @@ pub fn compress(payload: &[u8]) -> Option<Vec<u8>> {
 /// Undoes [`compress`].
 ///
 /// # Errors
-/// [`WireError::Invalid`] for a damaged block, an unknown algorithm, or another length than was said.
+/// [`WireError::Invalid`] for a damaged block, an unknown algorithm, or a length other than the announced one.
 pub fn decompress(payload: &[u8]) -> Result<Vec<u8>, WireError> {
     let Some(([l0, l1, l2, algorithm], block)) = payload.split_first_chunk::<4>() else {
         return Err(WireError::Truncated {
@@ -183,7 +183,7 @@ fn decompress_zstandard(block: &[u8], raw_len_bytes: usize) -> std::io::Result<V
     });
     match kept {
         Ok(Some(result)) => result,
-        // A thread that ends has none any more.
+        // Without a thread-local decompressor, as in a thread that is ending.
         _ => Decompressor::new()?.decompress(block, raw_len_bytes),
     }
 }

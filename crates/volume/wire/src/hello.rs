@@ -21,7 +21,7 @@ const MAGIC: [u8; 4] = *b"RDBT";
 /// Longest Hello or Welcome after the length field.
 pub const MAX_LEN_BYTES: usize = 4096;
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The ordered stream of one server.
@@ -30,7 +30,7 @@ pub enum Role {
     Page,
     /// The `redoubt` command.
     Control,
-    /// What the node tells one server, so that nothing ever comes back on its log connection; see [`crate::notice`].
+    /// Notices of the node to one server, so that nothing comes back on its log connection; see [`crate::notice`].
     Notices,
 }
 
@@ -41,8 +41,8 @@ pub enum Compression {
     Off,
     /// All of it.
     On,
-    /// Each side decides about what it sends, from one message to the next. A node of a version that knows nothing of
-    /// it takes it for [`Compression::Off`].
+    /// Each side decides about its own direction, from one message to the next. A node of a version without this mode
+    /// treats it as [`Compression::Off`].
     Auto,
 }
 
@@ -88,9 +88,9 @@ impl std::fmt::Debug for Compression {
 /// Sent by the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// What the connection is for.
+    /// Purpose of the connection.
     pub role: Role,
-    /// What the client wants compressed.
+    /// Compression that the client requests.
     pub compression: Compression,
     /// Generation of the attachment (0 on control connections).
     pub generation: u64,
@@ -107,7 +107,7 @@ pub struct Hello {
 pub struct Welcome {
     /// Accepted, or why not.
     pub status: Status,
-    /// What this connection is.
+    /// Compression of this connection.
     pub compression: Compression,
     /// Log role: the Seq the node expects next.
     pub next_seq: Seq,

@@ -9,7 +9,7 @@ use crate::error::WireError;
 use crate::reader::Reader;
 use redoubt_types::{Lsn, Seq};
 
-/// What the node tells the shim.
+/// A notice of the node to the shim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Every logged frame before this Seq is durable.
@@ -38,7 +38,7 @@ pub enum Notice {
         /// LSN of the dropped write.
         lsn: Lsn,
     },
-    /// Measure one in so many commits and page reads ([`crate::trace`]); 0: none any more.
+    /// Measure one in so many commits and page reads ([`crate::trace`]); 0: stop measuring.
     Trace {
         /// One in how many.
         one_in: u32,

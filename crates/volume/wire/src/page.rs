@@ -8,7 +8,7 @@ use redoubt_types::{Lsn, Seq, SpaceId};
 /// Longest read in bytes; the doublewrite area is read in pieces of 1 MiB.
 pub const MAX_READ_LEN_BYTES: u32 = 8 << 20;
 
-/// What the shim asks.
+/// A request of the shim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageRequest<'a> {
     /// Which file is at this path, after all of the stream before `need`?
@@ -44,7 +44,7 @@ pub enum PageRequest<'a> {
         page_no: u32,
         /// FIL_PAGE_LSN of the dropped write.
         lsn: Lsn,
-        /// The page as the server wanted to write it.
+        /// The page content of the dropped write.
         page: &'a [u8],
     },
     /// Bytes of one of the files of MySQL's redo log, as the server expects them at start.

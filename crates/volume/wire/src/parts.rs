@@ -1,12 +1,12 @@
 //! One direction of a connection whose sender decides from write to write what is compressed.
 //!
 //! A part is a header of 4 bytes, then its bytes. Header: u32 little-endian, length in bits 0 to 30, bit 31 set:
-//! packed. What all packed parts have together is one stream of [`crate::compression`]; other parts are as they are,
-//! and that stream's history knows nothing of them. [`crate::frame`] is inside of it and knows nothing of it.
+//! packed. All packed parts together are one stream of [`crate::compression`]. Other parts are sent unchanged, and that
+//! stream's history does not contain them. [`crate::frame`] is the layer inside.
 //!
 //! Invariants:
-//! * A part can be read without anything that comes later.
-//! * Whoever sends or receives no packed part needs no memory for a history.
+//! * A part can be read without later bytes.
+//! * A side that sends or receives no packed part needs no memory for a history.
 
 use crate::compression::{Compressor, Decompressor, Step};
 use crate::error::WireError;
@@ -99,7 +99,7 @@ impl PartReader {
                 none => none.insert(Decompressor::new()?),
             };
             let step = decompressor.unpack(input, room)?;
-            // What was taken may still have to be given; if there is room left, it has been.
+            // Taken input may still have output pending; if there is room left, all output has been given.
             if step.taken_bytes == self.left_bytes && step.given_bytes < room.len() {
                 self.is_packed = false;
             }

@@ -1,5 +1,5 @@
-//! Which server, and of which version: what a volume remembers of the servers that ran on it, and what keeps an older
-//! one from it.
+//! Family and version of a server. A volume stores the newest server that ran on it, and a server of an older series is
+//! refused.
 //!
 //! As text `MariaDB 11.8.9`: in requests, in the file `volume`, and for people.
 //!
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// See the module.
+/// Family and version, as a volume stores them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ServerVersion {

@@ -53,7 +53,7 @@ pub const MAX_SCRUB_PAGES: u32 = 4096;
 /// First kind that is not logged.
 pub const FIRST_UNLOGGED_KIND: u8 = 0x40;
 
-/// What a file of the data directory is to Redoubt.
+/// Role of a file of the data directory in Redoubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// InnoDB pages; the node has them, the server's side has a sparse stub of the same length.
@@ -126,7 +126,7 @@ pub enum StreamFrame<'a> {
         path: &'a [u8],
         /// Where.
         offset_bytes: u64,
-        /// What.
+        /// The bytes.
         data: &'a [u8],
     },
     /// The file has this length now (tablespaces and plain files).
@@ -160,7 +160,7 @@ pub enum StreamFrame<'a> {
         /// The directory.
         path: &'a [u8],
     },
-    /// The server was seen to write pages of `space` to this file (undo tablespaces carry no FILE_ records).
+    /// The server wrote pages of `space` to this file (undo tablespaces carry no FILE_ records).
     BindSpace {
         /// The file.
         path: &'a [u8],
@@ -169,7 +169,7 @@ pub enum StreamFrame<'a> {
     },
     /// The files of the system tablespace, in order, with the fixed length of each but the last (0 there).
     SystemFiles(Vec<SystemFile>),
-    /// The server wants nothing left of what these pages held: it freed them and has overwritten them with zeros.
+    /// The previous content of these pages must be erased: the server freed them and has overwritten them with zeros.
     Scrub {
         /// Tablespace file.
         path: &'a [u8],
@@ -177,7 +177,7 @@ pub enum StreamFrame<'a> {
         page_no: u32,
         /// How many, 1 to [`MAX_SCRUB_PAGES`].
         pages: u32,
-        /// Each of them was free at this point of the redo. One that was changed after it is in use again and stays.
+        /// Each page was free at this point of the redo. A page that was changed after it is in use again and stays.
         lsn: Lsn,
     },
     /// Not logged: a page write was dropped; compare with your page at this point of the stream.
@@ -197,7 +197,7 @@ pub struct SystemFile {
     pub len_bytes: u64,
 }
 
-/// What is compared for a dropped page write.
+/// The dropped page write to be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verify<'a> {
     /// Tablespace file.
@@ -257,7 +257,7 @@ pub enum Counter {
     Reconnects = 16,
     /// Times a thread in a durability wait was woken.
     DurabilityWakeups = 17,
-    /// Those that found its position not durable yet.
+    /// Wakeups at which the thread's position was not durable yet.
     DurabilityWakeupsNotReached = 18,
     /// Page reads answered from the server's own page cache.
     CacheHits = 19,
@@ -271,7 +271,7 @@ pub enum Counter {
     ReadAheadPages = 23,
     /// Those of them that it read then.
     ReadAheadUsed = 24,
-    /// Freed pages that the node was told to scrub.
+    /// Freed pages that the shim sent to the node for scrubbing.
     PagesScrubbed = 25,
     /// Writes to the log connection that were sent compressed.
     LogWritesCompressed = 26,

@@ -131,7 +131,7 @@ pub fn decode(payload: &[u8]) -> Result<Vec<ServerSample>, WireError> {
     Ok(samples)
 }
 
-/// What took time, in the order in which it happens.
+/// The stages that take time, in the order in which they happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -181,7 +181,7 @@ impl Stage {
     }
 }
 
-/// What was sampled.
+/// A sampled operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Traced {
@@ -202,7 +202,7 @@ pub enum Traced {
 /// A commit or a page read, and how long each stage of it took.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// What it was.
+    /// The operation.
     #[serde(flatten)]
     pub what: Traced,
     /// All stages together.

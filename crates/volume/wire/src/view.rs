@@ -1,7 +1,7 @@
-//! What a reader asks a node: a volume as the files of a data directory, without taking it over.
+//! Requests of a reader to a node: a volume as the files of a data directory, without taking it over.
 //!
-//! A view is either the volume as it is now, whenever it is asked ([`LIVE`]), or a moment that the node keeps for as
-//! long as the connection that began it. Any number of connections may read a view.
+//! A view is either the volume as it is at each request ([`LIVE`]), or a snapshot that the node retains for as long as
+//! the connection that began it. Any number of connections may read a view.
 
 use crate::control::VolumeEntry;
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,7 @@ pub enum ViewReply {
     },
     /// To [`ViewRequest::Stat`]; `None`: nothing is there.
     Stat {
-        /// What is there.
+        /// The file or directory.
         found: Option<ViewFile>,
     },
     /// To [`ViewRequest::Read`]: the file is no longer there.

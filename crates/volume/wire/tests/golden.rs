@@ -1,12 +1,18 @@
 //! Frames as earlier protocol versions sent them, byte for byte, decoded by this one.
 //!
-//! `fixtures/protocol-1.tsv` was printed by the code of commit 70f4e04: what it is, the bytes in hex, and how that
-//! code showed the value. `fixtures/protocol-2.tsv` differs by the version in the greetings and by the role of
-//! notices, `fixtures/protocol-3.tsv` by the version, a shorter request to read, and log connections that are
-//! compressed as a whole, `fixtures/protocol-4.tsv` by the version and requests for lists and for the end of a file,
-//! `fixtures/protocol-5.tsv` by the version and pages that are scrubbed. Logged frames are stored in every volume, so
-//! they must be understood for ever; the greeting must be, so that an older peer is told why it is refused. A change
-//! that breaks a line needs a new protocol version and a new file beside this one, never a change of the file.
+//! `fixtures/protocol-1.tsv` was printed by the code of commit 70f4e04: what it is, the bytes in hex, and how that code
+//! showed the value. The later files contain the changes of their version:
+//!
+//! | file | changes besides the version in the greetings |
+//! |---|---|
+//! | `fixtures/protocol-2.tsv` | the role of notices |
+//! | `fixtures/protocol-3.tsv` | a shorter request to read, and log connections that are compressed as a whole |
+//! | `fixtures/protocol-4.tsv` | requests for lists and for the end of a file |
+//! | `fixtures/protocol-5.tsv` | pages that are scrubbed |
+//!
+//! Logged frames are stored in every volume, so they must be readable forever. The greeting must stay readable, so that
+//! an older peer receives the reason for its rejection. A change that breaks a line needs a new protocol version and a
+//! new file beside this one, never a change of the file.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -117,7 +123,7 @@ fn every_frame_is_understood_and_encoded_as_it_was() {
         let mut lines = 0;
         for line in file.lines() {
             let [kind, hex, shown] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
-            // Nobody stores greetings and requests, and a peer of another version sends none.
+            // Greetings and requests are not stored, and a peer of another version sends none.
             if is_newest || !["hello", "welcome", "request"].contains(&kind) {
                 check(kind, &bytes(hex), shown);
                 lines += 1;
@@ -174,7 +180,7 @@ fn a_peer_of_another_version_is_refused_with_both_versions_and_the_way_out() {
         let (Some(kind @ ("hello" | "welcome")), Some(hex)) = (parts.next(), parts.next()) else { continue };
         let mut newer = bytes(hex).split_off(4);
         newer[4..6].copy_from_slice(&9u16.to_le_bytes());
-        // Whatever a later version has after its version.
+        // A later version may continue in any way after its version.
         newer.truncate(9);
         let error = if kind == "hello" { Hello::decode(&newer).err() } else { Welcome::decode(&newer).err() };
         let said = error.unwrap().to_string();

@@ -335,8 +335,8 @@ impl<'a> IndexPage<'a> {
     }
 }
 
-/// Slots that are compared without a branch for each, so that the compiler does many at a time: slots are in the order
-/// of their keys, so all have to be looked at, and there is one for every four to eight records.
+/// Slots that are compared without a branch for each, so that the compiler compares many at a time. Slots are in the
+/// order of their keys, so the search covers all of them. There is one slot for every four to eight records.
 const SLOTS_AT_ONCE: usize = 32;
 
 fn position_of(slots: &[[u8; PAGE_DIR_SLOT_BYTES]], wanted: [u8; PAGE_DIR_SLOT_BYTES]) -> Option<usize> {

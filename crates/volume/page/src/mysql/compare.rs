@@ -9,8 +9,8 @@
 //! | 24..26 | pages that were allocated and not used | the server writes page type 13 where the page has 0 (`buf_flush_init_for_writing`, 16 KiB pages) |
 //! | 26..34 | all but R-tree pages | page compression leaves the length of the last image here (`os_file_compress_page` in `os/os0file.cc`), a shutdown its LSN in page 0 of the system tablespace; neither is logged |
 //!
-//! So the LSN of a page that a server wrote is that of the last change of the page in redo, or a later one; never an
-//! earlier one ([`Difference`] does not say it, who needs to know compares the LSNs).
+//! So the LSN of a page that a server wrote is that of the page's last change in redo, or a later one; never an earlier
+//! one. LSNs are not part of a [`Difference`]; a caller that needs them compares them itself.
 //!
 //! Invariant: [`digest`] covers exactly what [`first_difference`] compares.
 

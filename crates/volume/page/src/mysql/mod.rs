@@ -1,9 +1,12 @@
 //! Pages of MySQL 8.0.30 and later: tablespace flags, page frame, page compression, and applying redo records.
 //!
-//! The counterpart of what the crate's root has for MariaDB. From the outside inwards: [`flags`] says how big pages
-//! are, [`checksum`] makes and checks their frame, [`compressed`] reads page-compressed images, [`chain`] brings an
-//! image up to date with the changes of its page, [`mod@apply`] applies one record, and [`compare`] says whether two
-//! images are of the same state.
+//! The counterpart of the MariaDB modules in the crate's root. From the outside inwards:
+//! - [`flags`]: the size of pages
+//! - [`checksum`]: makes and checks the frame of pages
+//! - [`compressed`]: reads page-compressed images
+//! - [`chain`]: brings an image up to date with the changes of its page
+//! - [`mod@apply`]: applies one record
+//! - [`compare`]: whether two images are of the same state
 //!
 //! Content that no record describes, so that only an image of the page can:
 //! - pages of ROW_FORMAT=COMPRESSED tablespaces, as far as this crate goes ([`Applied::NeedsImage`]);

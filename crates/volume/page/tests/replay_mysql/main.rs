@@ -2,9 +2,12 @@
 //! own files.
 //!
 //! A server is started on a copy, put under a load over all row formats, and stopped; its files then are compared with
-//! the copy and its redo. Three times: with changes that are not logged among them (indexes built in place; their pages
-//! are named by INDEX_LOAD and left out), without, and with a server that is killed under way, where each page is
-//! compared as of the LSN that it has in the file. Pages of ROW_FORMAT=COMPRESSED tables are only counted.
+//! the copy and its redo. There are three runs:
+//! - with unlogged changes: indexes built in place, whose pages are named by INDEX_LOAD and left out;
+//! - without unlogged changes;
+//! - with a server that is killed under way, where each page is compared as of the LSN that it has in the file.
+//!
+//! Pages of ROW_FORMAT=COMPRESSED tables are only counted.
 //!
 //! Needs the server that `scripts/fetch-server` puts into `target/mysql-9.7`; without it the tests are skipped, with a message.
 

@@ -3,9 +3,9 @@
 //! Files are opened when they are used. When more than the limit are open, the one not used for longest is closed;
 //! a file with bytes that no sync has covered stays open, since closing it could lose the report of a failed write.
 //!
-//! Whoever finds a file open only writes down when. Which one to close is found in a queue of open files by the last
-//! use that the queue knows of: one that was used since goes back in with that, and one that may not be closed is
-//! left out until it may. So closing a file costs what the uses before it left to do, however many objects there are.
+//! A use of an open file only stores its time. A queue holds the open files by their last use, as of their insertion. A
+//! file that was used since then is inserted again with the later use. A file that may not be closed is left out until
+//! it may. So the cost of closing a file depends on the earlier uses, not on the number of objects.
 //!
 //! Lock order: one object's `handle`, then `queue`; with `queue` locked other objects' handles are only tried. `table`
 //! is a leaf.
@@ -27,7 +27,7 @@ const SUFFIX: &str = ".pages";
 pub(super) struct Object {
     pub id: ObjectId,
     pub name: String,
-    /// Held for reading by who reads pages, for writing by who writes them, so that no read sees half a write.
+    /// Locked for reading by readers of pages, for writing by writers, so that no read sees half a write.
     pub io: RwLock<()>,
     /// Bytes were written that no sync has covered.
     pub has_unsynced: AtomicBool,

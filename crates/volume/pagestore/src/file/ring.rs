@@ -14,9 +14,9 @@
 //! * Nothing is written over a position before a tail beyond it is durable in a superblock.
 //! * The tail moves only over images that are durable at home, replaced by a newer durable image further on, or of no
 //!   account (their object is gone, or was forgotten).
-//! * Positions, identity and epoch tell a group from leftovers: of an earlier lap by position, of another store by
-//!   identity, of an earlier opening or a failed attempt at the same place by epoch, which never falls along the ring;
-//!   where the ring is empty, the superblock says which one it had.
+//! * Positions, identity and epoch distinguish a group from leftovers. The position excludes groups of an earlier lap,
+//!   the identity those of another store. The epoch excludes those of an earlier opening, or of a failed attempt at the
+//!   same position; it never falls along the ring. For an empty ring, the superblock contains the epoch.
 //! * The part that a group records as durable before it (`synced_until`) needs no checking after a crash but for damage.
 //!
 //! Everything is written at multiples of 4096 bytes, in the journal's stream.

@@ -164,8 +164,8 @@ impl LogGeometry {
         ((distance / self.capacity_bytes) & 1 == 0) as u8
     }
 
-    /// The LSN at file offset `offset` on the lap of `end_lsn` or the one before: the highest below
-    /// `end_lsn`. `None` when the offset is outside the circular area, or nothing was written there yet.
+    /// The LSN at file offset `offset`, on the lap of `end_lsn` or on the previous one: the highest below `end_lsn`.
+    /// `None` when the offset is outside the circular area, or nothing was written there yet.
     pub const fn lsn_at(&self, offset: u64, end_lsn: Lsn) -> Option<Lsn> {
         if offset < DATA_OFFSET || offset >= self.file_size_bytes() {
             return None;
@@ -189,7 +189,7 @@ const fn bad_first_lsn(value: u64) -> LogFileError {
 pub struct LogHeader {
     /// LSN of byte 12288 on the first lap.
     pub first_lsn: Lsn,
-    /// Who wrote the file, e.g. `MariaDB 10.11.19`; at most 32 bytes, NUL padding removed.
+    /// Server that wrote the file, e.g. `MariaDB 10.11.19`; at most 32 bytes, NUL padding removed.
     pub creator: Vec<u8>,
 }
 

@@ -1,8 +1,13 @@
 //! Redo of MariaDB 10.8 and later (one file, one byte stream, a CRC-32C per mini-transaction).
 //!
-//! From bytes upwards: numbers in [`varint`], [`record_reader`] records, [`walk`] mini-transactions and the
-//! page runs in them, [`log_file`] the header of `ib_logfile0` and where an LSN lies in it, [`observer`] what a
-//! server's writes to that file say, [`log_scan`] a whole log file read, [`log_image`] one composed.
+//! From bytes upwards:
+//! - [`varint`]: numbers
+//! - [`record_reader`]: records
+//! - [`walk`]: mini-transactions and the page runs in them
+//! - [`log_file`]: the header of `ib_logfile0`, and the location of an LSN in the file
+//! - [`observer`]: redo from a server's writes to that file
+//! - [`log_scan`]: a whole log file, read
+//! - [`log_image`]: a log file, composed
 
 pub mod log_file;
 pub mod log_image;

@@ -184,8 +184,8 @@ impl LogObserver {
         }
     }
 
-    /// The server exchanged the log file (online resize): the stream goes on in a file with this mapping. What
-    /// only looked unfinished, in the tail of a live block, is written again to the new file.
+    /// The server exchanged the log file (online resize): the stream continues in a file with this mapping. Bytes in
+    /// the tail of a live block that only looked unfinished are written again to the new file.
     ///
     /// # Errors
     /// When a mini-transaction is only partly written.

@@ -6,8 +6,8 @@
 //! same-page carries tablespace id and page number; same-page before any page record makes it a note about
 //! a file, which carries them too.
 //!
-//! Invariants: a record never reaches beyond the length in its header; what is decoded is checked as far as
-//! it can be without the page. Offsets on the page are the applier's to check.
+//! Invariants: a record never reaches beyond the length in its header; a decoded record is checked as far as possible
+//! without the page. The applier checks offsets on the page.
 
 use super::record::{Body, Extended, Insert, Record};
 use super::varint::{self, VarintError};

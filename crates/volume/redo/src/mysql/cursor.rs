@@ -1,7 +1,7 @@
 //! The bytes of a record, being consumed.
 //!
-//! Invariant: [`RedoError::Truncated`] means that the bytes end, and nothing else; whoever reads a stream that goes on
-//! takes it for "not yet". MySQL's records do not say how long they are: only decoding one tells where it ends.
+//! Invariant: [`RedoError::Truncated`] means that the bytes end, and nothing else. A reader of a growing stream treats
+//! it as "not yet". MySQL's records do not contain their length: only decoding finds the end of one.
 
 use super::varint::{self, VarintError};
 use crate::error::RedoError;

@@ -1,5 +1,5 @@
-//! What a record of a B-tree page says about its index: as much of the table's definition as it takes to find the
-//! fields of a record.
+//! Index description in a record of a B-tree page: the part of the table's definition that is needed to find the fields
+//! of a record.
 //!
 //! Layout (`mtr/mtr0log.cc`), integers big-endian:
 //!
@@ -16,11 +16,11 @@
 //!
 //! A plain ROW_FORMAT=REDUNDANT index is only the first two bytes: its records describe themselves.
 //!
-//! The version list has the fields that were added or dropped instantly, and those that such a change moved. All other
-//! fields take the remaining positions of the record in order ([`IndexInfo::columns`]).
+//! The version list has the fields that were added, dropped or moved by an instant change. All other fields take the
+//! remaining positions of the record in order ([`IndexInfo::columns`]).
 //!
-//! Invariant: what was decoded is consistent as far as that costs the same for every index. The lists of positions are
-//! checked when there are any; that the remaining fields fit between them, by [`IndexInfo::columns`].
+//! Invariant: a decoded description is consistent as far as that costs the same for every index. The lists of positions
+//! are checked when there are any; that the remaining fields fit between them, by [`IndexInfo::columns`].
 
 use super::cursor::{Cursor, bad_number};
 use crate::error::RedoError;
@@ -226,8 +226,8 @@ impl<'a> IndexInfo<'a> {
         self.n_unique
     }
 
-    /// The index is clustered: its records have DB_TRX_ID and DB_ROLL_PTR. Not known of a plain REDUNDANT index, which
-    /// counts as secondary here, as it does in the server's recovery.
+    /// The index is clustered: its records have DB_TRX_ID and DB_ROLL_PTR. A plain REDUNDANT index does not show this
+    /// and counts as secondary here, as it does in the server's recovery.
     pub const fn is_clustered(&self) -> bool {
         self.n_unique != self.n_fields || self.flags & (FLAG_ROW_VERSIONS | FLAG_OLD_INSTANT) != 0
     }

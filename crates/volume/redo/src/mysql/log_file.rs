@@ -8,7 +8,7 @@
 //! | 0..4 | format: 6 |
 //! | 4..8 | id of the set of files; the server refuses files of another set |
 //! | 8..16 | LSN of the first block, a multiple of 512 |
-//! | 16..48 | who made it, NUL-terminated, e.g. `MySQL 9.7.4` |
+//! | 16..48 | creator, NUL-terminated, e.g. `MySQL 9.7.4` |
 //! | 48..52 | flags |
 //! | 512..1024 | checkpoint 1: LSN at byte 8 |
 //! | 1024..1536 | encryption: key of encrypted blocks from byte 48 on |
@@ -99,7 +99,7 @@ pub struct LogFileHeader {
     pub set_id: u32,
     /// Server LSN of its first block.
     pub start_lsn: u64,
-    /// Who made it; at most 31 bytes without NUL count.
+    /// Creator of the file; at most 31 bytes without NUL count.
     pub creator: Vec<u8>,
     /// Flags.
     pub flags: LogFlags,

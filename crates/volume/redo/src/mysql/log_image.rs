@@ -87,8 +87,8 @@ impl MtrVisitor for FirstGroups {
 pub struct LogImage {
     /// Id of the set of files.
     pub set_id: u32,
-    /// Who made the files, e.g. `MySQL 9.7.4`. The server shows it when it recovers; `MySQL Clone` and names of backup
-    /// tools mean that other rules apply.
+    /// Creator of the files, e.g. `MySQL 9.7.4`. The server shows it when it recovers; `MySQL Clone` and names of
+    /// backup tools mean that other rules apply.
     pub creator: Vec<u8>,
     /// Number of the first file.
     pub first_number: u64,

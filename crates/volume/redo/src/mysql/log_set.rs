@@ -1,9 +1,9 @@
 //! All files of a log, read from the newest checkpoint to the end of the log.
 //!
 //! Owns: which files belong together, where the checkpoint is, where the first mini-transaction at or before it starts,
-//! and where the log ends. The rules are those of the server's start (`log/log0files_finder.cc`, `log/log0recv.cc`):
-//! all files have the same set id, their numbers follow each other, and each begins at the end of the previous file; the
-//! checkpoint is the highest in any slot of the file that holds it.
+//! and where the log ends. The rules are those of the server's start (`log/log0files_finder.cc`, `log/log0recv.cc`).
+//! All files have the same set id, their numbers follow each other, and each begins at the end of the previous file.
+//! The checkpoint is the highest in any slot of the file that holds it.
 //!
 //! A checkpoint can be anywhere, even inside a record. Reading starts at the first mini-transaction of its block or, if
 //! none starts there, of the next block in which one does; redo before the checkpoint is in the data files

@@ -1,9 +1,16 @@
 //! Redo of MySQL 8.0.30 and later (log files in `#innodb_redo`, blocks of 512 bytes, physiological records).
 //!
-//! From bytes upwards: numbers in [`varint`], what a record says of its index in [`index_info`], [`record`] and
-//! [`record_reader`] records, [`walk`] mini-transactions and the page runs in them; [`position`] the two ways to count
-//! bytes, [`block`] the blocks of a log file and [`log_file`] what else is in it, [`observer`] what a server's writes
-//! to its log files say, [`log_set`] all files of a log read, [`log_image`] composed.
+//! From bytes upwards:
+//! - [`varint`]: numbers
+//! - [`index_info`]: the description of an index in a record
+//! - [`record`], [`record_reader`]: records
+//! - [`walk`]: mini-transactions and the page runs in them
+//! - [`position`]: the two ways to count bytes
+//! - [`block`]: the blocks of a log file
+//! - [`log_file`]: the other contents of a log file
+//! - [`observer`]: redo from a server's writes to its log files
+//! - [`log_set`]: all files of a log, read
+//! - [`log_image`]: all files of a log, composed
 //!
 //! The stream that Redoubt keeps is the payload of the blocks: [`Lsn`](crate::Lsn) is a position in it.
 

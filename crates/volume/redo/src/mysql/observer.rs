@@ -1,20 +1,20 @@
 //! Finds the new redo in a running server's writes to its log files.
 //!
-//! The server writes whole blocks of 512 bytes, one file after the other, and writes the block in which its log ends
+//! The server writes whole blocks of 512 bytes, one file after the other. It writes the block in which its log ends
 //! again whenever there is more of it. Where it enters a new region of `innodb_log_write_ahead_size` bytes it fills the
 //! rest of it with zeros (`log/log0write.cc`). The observer turns this into the stream: each payload byte once, in
-//! order, whole mini-transactions only. One that fills a block is whole when the next block was written, if only with
-//! nothing in it: the server's start does not take it before that (`recv_multi_rec` in `log/log0recv.cc`), and no
-//! commit is acknowledged before that. What a block says to be there is there: the server copies a block that is not
-//! full before it writes it, and never counts bytes that some thread is still filling in.
+//! order, whole mini-transactions only. A mini-transaction that fills a block is whole when the next block was written,
+//! even without payload. The server's start does not accept it before that (`recv_multi_rec` in `log/log0recv.cc`), and
+//! no commit is acknowledged before that. The length in a block is reliable: the server copies a block that is not full
+//! before it writes it, and never counts bytes that some thread is still filling in.
 //!
 //! Invariants: `next` is the start of a mini-transaction; every byte before it was handed out exactly once. Bytes from
 //! `next` on that were seen wait in `pending`. A block that is written again must hold what was seen of it. Where
 //! blocks say that a mini-transaction starts, one starts: records have no checksum, and this is the only other
 //! evidence that they were read as the server meant them.
 //!
-//! A write that cannot be understood is an error, never ignored: redo that is not handed out would be acknowledged to
-//! the server without being stored.
+//! A write that cannot be parsed is an error, never ignored: skipped redo would be acknowledged to the server without
+//! being stored.
 
 use std::collections::{BTreeMap, VecDeque};
 

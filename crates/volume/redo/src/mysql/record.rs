@@ -27,8 +27,8 @@
 //! | 32 DUMMY_RECORD (no ids) | [`Body::Dummy`] |
 //! | 31 MULTI_REC_END (no ids) | none: the end of a mini-transaction |
 //!
-//! Not read: 28 (LSN, debug builds), 66 (TEST, the server's own unit tests), and the codes before 8.0.28, which neither
-//! the servers that write this format write nor their recovery reads (9, 10, 13 to 18, 38 to 46, 52, 53).
+//! Not read: 28 (LSN, debug builds), 66 (TEST, the server's own unit tests), and the codes before 8.0.28 (9, 10, 13 to
+//! 18, 38 to 46, 52, 53). Servers of this format do not write those old codes, and their recovery does not read them.
 //!
 //! Invariant: offsets are those on the page (uncompressed frame) and below 65,536; that they lie in the page and mean
 //! something there is the applier's to check.

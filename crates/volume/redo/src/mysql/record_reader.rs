@@ -297,7 +297,7 @@ fn read_undo_kind(cursor: &mut Cursor<'_>) -> Result<UndoKind, RedoError> {
     }
 }
 
-/// Index first, then what is told at the types.
+/// Decodes the index, then the payload that the types document.
 fn decode_rare_with_index<'a>(kind: u8, cursor: &mut Cursor<'a>) -> Result<Body<'a>, RedoError> {
     let index = IndexInfo::decode(cursor)?;
     Ok(match kind {

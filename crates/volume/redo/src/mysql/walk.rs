@@ -82,8 +82,8 @@ pub enum MtrEnd {
     After(usize),
 }
 
-/// Where the mini-transaction at `bytes[0]` ends, of which the first `known` bytes are whole records (0 at first). For
-/// one that comes in many pieces: no part is examined twice.
+/// End of the mini-transaction at `bytes[0]`, of which the first `known` bytes are whole records (0 at first). When a
+/// mini-transaction comes in many pieces, `known` ensures that no part is examined twice.
 ///
 /// # Errors
 /// When it is invalid.

@@ -25,7 +25,7 @@ pub fn varint(value: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// One record: first byte's type and same-page bits, and what follows the length.
+/// One record: type and same-page bits of its first byte, and the bytes after the length.
 pub fn record(kind: u8, payload: &[u8], out: &mut Vec<u8>) {
     if !payload.is_empty() && payload.len() <= 15 {
         out.push(kind | payload.len() as u8);

@@ -87,14 +87,14 @@ impl ServerLog {
     pub fn write_to(&mut self, end: usize) -> Vec<LogWrite> {
         let mut writes: Vec<LogWrite> = Vec::new();
         let first = self.written / 496;
-        // One that is full is followed by one with nothing in it: that the log ends there is known only then.
+        // A full block is followed by an empty one: only then is the end of the log visible.
         let last = end / 496 + 1;
         for block in first..last {
             let (file, offset) = self.place(block);
             let bytes = self.block(block, end);
             let is_full = end >= block * 496 + 496;
             match writes.last_mut() {
-                // Full blocks go together; one that is not goes with them only when it is copied.
+                // Full blocks are written together. A block that is not full joins them only when it is copied.
                 Some(write)
                     if write.file == file
                         && write.offset + write.bytes.len() as u64 == offset

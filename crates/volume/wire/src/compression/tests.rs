@@ -93,7 +93,7 @@ fn a_stream_is_read_up_to_where_it_was_cut() {
     }
 }
 
-/// What a receiver does: frames, until one must not be used.
+/// A receiver: takes frames until one is invalid.
 fn accepted(wire: &[u8]) -> usize {
     let mut decompressor = Decompressor::new().unwrap();
     let (mut all, mut out, mut input) = (Vec::new(), vec![0; 4096], wire);

@@ -47,7 +47,7 @@ fn compression_round_trip_and_hostile_blocks() {
     }
     let unknown = decompress(&[255, 255, 255, 255, 0]).unwrap_err().to_string();
     assert!(unknown.contains("algorithm") && unknown.contains("newer version"), "{unknown}");
-    // What the first version sent and logs hold.
+    // A block of the first version, as logs hold it.
     let mut lz4 = (text.len() as u32).to_le_bytes().to_vec();
     lz4.extend(lz4_flex::block::compress(&text));
     assert_eq!(decompress(&lz4).unwrap(), text);

@@ -93,7 +93,7 @@ fn what_is_no_part_is_refused() {
     for bytes in [&[0, 0, 0, 0][..], &[0, 0, 0, 0x80], &[4, 0, 0, 0x80, 1, 2, 3, 4]] {
         assert!(matches!(of(bytes), Err(WireError::Invalid { .. })), "{bytes:?}");
     }
-    // One that is not whole yet is waited for.
+    // The reader waits for the rest of an incomplete part.
     assert_eq!(of(&[9, 0, 0]).unwrap(), b"");
     assert_eq!(of(&[9, 0, 0, 0, 1, 2]).unwrap(), [1, 2]);
 }

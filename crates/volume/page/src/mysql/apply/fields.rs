@@ -1,7 +1,7 @@
 //! Where the fields of a record are, and how long a record is.
 //!
-//! A record is named by its origin: extra bytes (header) lie below it, data from it on. What the extra bytes mean
-//! depends on the row format and on which instant changes of columns the table has been through:
+//! A record is named by its origin: extra bytes (header) lie below it, data from it on. The meaning of the extra bytes
+//! depends on the row format and on the instant column changes of the table:
 //!
 //! | record | from the origin downwards |
 //! |---|---|

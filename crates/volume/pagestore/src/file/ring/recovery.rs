@@ -1,12 +1,12 @@
 //! Finding the groups of a ring after a crash.
 //!
-//! The scan begins at the durable tail and goes from group to group while the header is whole, says the position
-//! where it stands, and has an epoch not below that of the previous group, or for the first group, the superblock's
-//! floor. Only what the last group does not call durable is checked image by image, and the first group with a wrong
-//! one ends the ring.
+//! The scan begins at the durable tail and continues from group to group. It ends at a header that is damaged, names
+//! another position, or has an epoch below that of the previous group (for the first group, the superblock's floor).
+//! Groups that the last group does not record as durable are checked image by image, and the first group with a wrong
+//! image ends the ring.
 //!
-//! A header that the disk lost looks like the end of the ring. But whatever was written after it was durable says so:
-//! if such a group stands within reach after the end, the ring is damaged, and nothing is guessed.
+//! A header that the disk lost looks like the end of the ring. But any group that was written after the lost one was
+//! durable records this. If such a group stands within reach after the end, the ring is damaged, and opening fails.
 
 use super::contents::Contents;
 use super::format::{self, BLOCK, Group, Header};
