@@ -1,9 +1,9 @@
-//! The redo oracle: what our replay makes of a redo stream, held against a stock server's crash recovery of it.
+//! The redo oracle: compares our replay of a redo stream with a stock server's crash recovery of it.
 //!
 //! * [`base`]: a clean data directory in memory, where both begin; [`redo`]: the stream and an index of it; [`clear`]:
 //!   encrypted pages in clear.
 //! * [`recovery`]: the stock server, stopped at the one moment where redo is applied, written, and nothing else done.
-//! * [`refused`]: redo that nobody can apply.
+//! * [`refused`]: redo that cannot be applied.
 //! * [`replay`]: ours, with the pure crates; with defects planted on request.
 //! * [`compare`]: byte for byte, with the list of what may differ and why.
 //! * [`history`]: real servers under random statements ([`crate::generator`]), sysbench, TPC-C.

@@ -1,6 +1,6 @@
 //! Frames of an interface as they are: AF_PACKET. Needs root.
 //!
-//! Invariant: a socket hears what comes to its interface, and nothing that it or others of this host send there.
+//! Invariant: a socket receives all frames that arrive at its interface, and none that this host sends there.
 
 use libc::{c_int, c_void, socklen_t};
 use std::ffi::CString;
@@ -46,7 +46,7 @@ fn request(interface: &str) -> io::Result<libc::ifreq> {
 }
 
 fn ask(socket: BorrowedFd<'_>, what: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: a request with the name of an interface; what it points to, if anything, is the caller's.
+    // SAFETY: a request with the name of an interface; any memory that it points to is the caller's.
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), what, &raw mut *request) }).map(drop)
 }
 
@@ -58,7 +58,7 @@ impl PacketSocket {
     pub fn open(interface: &str) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let all = (libc::ETH_P_ALL as u16).to_be();
-        // SAFETY: no pointers; a new descriptor is ours. With protocol 0 it hears nothing before it is bound.
+        // SAFETY: no pointers; a new descriptor is ours. With protocol 0 it receives nothing before it is bound.
         let socket = unsafe { OwnedFd::from_raw_fd(checked(libc::socket(libc::AF_PACKET, kind, 0))?) };
         let mut asked = request(interface)?;
         ask(socket.as_fd(), libc::SIOCGIFHWADDR, &mut asked)?;

@@ -16,7 +16,7 @@ use crate::node::Node;
 /// How often the directory may change under the comparison.
 const ATTEMPTS: u32 = 10;
 
-/// What lies in a data directory, by relative path.
+/// Contents of a data directory, by relative path.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// Directories.
@@ -48,7 +48,7 @@ fn is_innodb(path: &str) -> bool {
 /// See [`is_local_directory`].
 const ORPHANS: &str = ".redoubt-orphans";
 
-/// What stays on a host, by design.
+/// Files that stay on a host, by design.
 fn is_local(path: &str) -> bool {
     !path.contains('/')
         // `mysql_upgrade_info` is written by mariadb-install-db, not by the server.
@@ -96,9 +96,9 @@ pub fn contents(root: &Path) -> Result<Contents> {
     Ok(contents)
 }
 
-/// Node and server have the same plain files, and the server's stubs are empty. The server stands still under a global
-/// read lock; Aria writes some of its own accord, so what changed locally during the export is looked at again. Exports
-/// go to `folder`.
+/// Requires that node and server have the same plain files, and that the server's stubs are empty. The server is
+/// stopped by a global read lock. Aria writes some files of its own accord, so the comparison is repeated if local
+/// files change during the export. Exports go to `folder`.
 ///
 /// # Errors
 /// [`Error::Violation`] that names the difference; [`Error::Sql`], [`Error::Command`], [`Error::Io`].

@@ -1,11 +1,11 @@
 //! A TCP proxy between a server and its node that treats bytes as a bad network does, by seed.
 //!
-//! It knows bytes only, so it works with whatever is spoken over it, encrypted or not. Each direction of each
-//! connection has its own random numbers, from the seed and the number of the connection, and draws after how many
-//! bytes the next event comes and which: the same bytes meet the same events, however the reads fall. The two
-//! directions and all connections are delayed independently of each other, which reorders them against each other.
+//! It handles bytes only, so it works with any protocol, encrypted or not. Each direction of each connection has its
+//! own random numbers, from the seed and the number of the connection. From these it draws after how many bytes the
+//! next event comes, and which. The same bytes meet the same events, however the reads fall. The two directions and all
+//! connections are delayed independently of each other, which reorders their bytes.
 //!
-//! | event | what happens |
+//! | event | effect |
 //! |---|---|
 //! | delay | the bytes come later, by up to [`Weather::delay_ms`] |
 //! | stall | nothing moves for up to [`Weather::stall_ms`] |
@@ -36,7 +36,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 const RANGE_BYTES: usize = 64;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a proxy does to a stream.
+/// An event in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "see the table of the module")]
 pub enum Event {
@@ -265,7 +265,7 @@ struct Pump<'a> {
     omit_bytes: usize,
 }
 
-/// What becomes of a direction.
+/// State of a direction.
 #[derive(PartialEq, Eq)]
 enum Flow {
     GoesOn,
@@ -398,7 +398,7 @@ impl<'a> Pump<'a> {
         let _ = self.to.shutdown(Shutdown::Both);
     }
 
-    /// The sender does not learn yet that nobody listens.
+    /// Reads and drops all input: the sender does not learn yet that the other side is gone.
     fn discard_input(&mut self) {
         let mut buffer = [0; 4096];
         while self.from.read(&mut buffer).is_ok_and(|len| len > 0) {}

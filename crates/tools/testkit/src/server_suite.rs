@@ -1,13 +1,13 @@
 //! MariaDB's own test suite on Redoubt, beside the same run on the plain server: what the two runs say together.
 //!
-//! The runs are made by `scripts/server-suite/run`; what is read here are the logs of the test driver
-//! (`mariadb-test-run`), because they grow while a run goes on and an interrupted run has one too.
+//! `scripts/server-suite/run` makes the runs. This module reads the logs of the test driver (`mariadb-test-run`),
+//! because they grow during a run and an interrupted run has one too.
 //!
 //! * [`Log`](log::Log): one run, as *case → outcome*. A case is a test with one combination of settings. Logs are
 //!   read in the order of their names and a later outcome of a case replaces an earlier one, so a test that is run
 //!   again counts once, as it ended last.
-//! * [`Comparison`](compare::Comparison): the two runs case by case. A case is held against the other run only if
-//!   both ran it; what only one ran is counted by itself, never as a pass.
+//! * [`Comparison`](compare::Comparison): the two runs case by case. A case is compared with the other run only if both
+//!   ran it; a case of one run alone is counted by itself, never as a pass.
 //! * [`Causes`](causes::Causes): why a test fails or is skipped on Redoubt, written down by hand after it was looked
 //!   into. A failure without one is shown as open, and so is a cause that nothing needs any more.
 //! * [`Open`](open::Open): what keeps a comparison from being a good one. A run that was cut short, a case that one

@@ -1,10 +1,10 @@
 //! Where a replay begins: the InnoDB files of a server that was shut down cleanly, or was killed, held in memory.
 //!
-//! Only what recovery reads is kept: tablespaces, the names of directories, and the log's header and checkpoint.
-//! Every page of a clean base is what the server has at the checkpoint, because a clean shutdown writes them all
-//! and [`Base::read`] refuses a log that goes on past its checkpoint. Of a killed server's base
-//! ([`Base::read_killed`]) the pages are of any age from the checkpoint on, and pages that were freed while they were
-//! dirty are older than that: redo fits them only without what a later FREE_PAGE or INIT_PAGE makes void.
+//! Only the input of recovery is kept: tablespaces, the names of directories, and the log's header and checkpoint.
+//! Every page of a clean base is as the server has it at the checkpoint, because a clean shutdown writes all of them
+//! and [`Base::read`] refuses a log that continues past its checkpoint. In a killed server's base
+//! ([`Base::read_killed`]) the pages are of any age from the checkpoint on. Pages that were freed while they were dirty
+//! are older than that: redo fits them only without the records that a later FREE_PAGE or INIT_PAGE makes void.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,7 +23,7 @@ use redoubt_workload::error::{Error, Result};
 /// Bytes of the FILE_CHECKPOINT mini-transaction, all that follows the checkpoint after a clean shutdown.
 const CHECKPOINT_MTR_BYTES: u64 = 16;
 
-/// See the module.
+/// The starting point of a replay, in memory.
 #[derive(Debug, Clone)]
 pub struct Base {
     /// Tablespace files by path relative to the data directory.
@@ -55,7 +55,7 @@ impl Base {
     /// Reads the data directory of a server that was shut down cleanly.
     ///
     /// # Errors
-    /// [`Error::State`] when the log goes on past its checkpoint; [`Error::Io`], [`Error::Parse`].
+    /// [`Error::State`] when the log continues past its checkpoint; [`Error::Io`], [`Error::Parse`].
     pub fn read(data_directory: &Path) -> Result<Self> {
         let (mut base, end) = Self::read_any(data_directory)?;
         // An import leaves it out, and the node could not read what a server has left there of compressed pages.
@@ -149,8 +149,8 @@ impl Base {
     }
 }
 
-/// What the doublewrite area holds, and the flags of the system tablespace; zeros are left there, as in an import.
-/// `None`: there is no area.
+/// Takes the content of the doublewrite area, and the flags of the system tablespace; zeros are left there, as in an
+/// import. `None`: there is no area.
 ///
 /// # Errors
 /// [`Error::Parse`] when page 0 or the TRX_SYS page is not understood.
@@ -180,7 +180,7 @@ pub fn take_doublewrite_copies(
     Ok(Some((copies, flags)))
 }
 
-/// Takes each page with a wrong checksum from `copies`. One without a copy stays: redo starts it anew, or the replay
+/// Takes each page with a wrong checksum from `copies`. A page without a copy stays: redo initialises it, or the replay
 /// fails on it.
 fn mend_file(
     bytes: &mut [u8],
@@ -199,7 +199,7 @@ fn mend_file(
     }
 }
 
-/// Space and flags that page 0 of a file says; `None` when it was never written.
+/// Space and flags in page 0 of a file; `None` when it was never written.
 ///
 /// # Errors
 /// [`Error::Parse`].

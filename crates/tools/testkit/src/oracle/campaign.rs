@@ -1,4 +1,4 @@
-//! Many histories, one after the other or two at a time, with progress, and what they came to.
+//! Many histories, one after the other or two at a time, with progress and a summary.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ pub enum Kind {
 pub struct Plan {
     /// Seed of the first history; each further one takes the next.
     pub seed: u64,
-    /// What makes the redo.
+    /// Source of the redo.
     pub kind: Kind,
     /// Statements in all.
     pub statements: u64,
@@ -52,7 +52,7 @@ pub struct Plan {
     pub encrypted: bool,
     /// Every page size is the same, if given.
     pub page_size_bytes: Option<u32>,
-    /// One that was fetched; `None`: the system's.
+    /// A fetched server; `None`: the system's.
     pub server: Option<FetchedServer>,
     /// One history in this many also goes through a node; 0: none.
     pub node_every: u64,
@@ -93,7 +93,7 @@ impl Plan {
     }
 }
 
-/// What a campaign came to.
+/// Results of a campaign.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Histories.

@@ -1,4 +1,4 @@
-//! Holds recorded histories against stock recovery: whole, as killed, and cut.
+//! Compares recorded histories with stock recovery: whole, as killed, and cut.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ const ZEROS_SEEN: usize = 64;
 pub struct Cut {
     /// Where the bytes end.
     pub lsn: Lsn,
-    /// What lies after them.
+    /// Seed of random bytes after the cut; `None`: zeros.
     pub garbage_seed: Option<u64>,
     /// The server recovers with its smallest buffer pool.
     pub small_pool: bool,
@@ -32,7 +32,7 @@ pub struct Cut {
     pub last_call_done: bool,
 }
 
-/// What checks of histories came to.
+/// Results of the checks of histories.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Checked {
     /// Recoveries of cut redo, compared.
@@ -184,16 +184,15 @@ pub fn check_cut(
     Ok(checked)
 }
 
-/// What lies on disk after a cut. `sound`: our replay up to it.
+/// The disk after a cut. `sound`: our replay up to it.
 pub fn crash_at<'r>(recorded: &'r Recorded, cut: Cut, sound: &'r Replayed) -> Crash<'r> {
     let mut crash = Crash::new(recorded.stored(), &recorded.redo, sound, cut.lsn, cut.last_call_done);
     crash.tail = tail(&recorded.redo, cut);
     crash
 }
 
-/// What lies after a cut: something that ends the log there. Bytes that happen to be the missing ones of the
-/// mini-transaction that is cut, or whole ones, would go on with it, and the server would be right to apply them; then
-/// others are drawn.
+/// The bytes after a cut, which end the log there. Random bytes may happen to complete the mini-transaction that is
+/// cut, or to be whole ones. The server would be right to apply them, so other bytes are drawn then.
 fn tail(redo: &Redo, cut: Cut) -> Tail {
     let first = cut.garbage_seed.map_or(Tail::Zeros, |seed| Tail::Bytes(garbage(&redo.bytes, seed)));
     let seed = cut.garbage_seed.unwrap_or_default();
@@ -208,7 +207,7 @@ fn ends_at_cut(redo: &Redo, cut: Lsn, tail: &Tail) -> bool {
         Tail::Zeros => [begun, &[0; ZEROS_SEEN]].concat(),
         Tail::Bytes(tail) => [begun, tail].concat(),
     };
-    // What is no mini-transaction is an error, and ends a log.
+    // Bytes that are no mini-transaction are an error, and end a log.
     let mut whole = 0;
     let _ = walk_mtrs(&bytes, boundary, SequenceRule::Any, &mut |_: &Mtr<'_, '_>| whole += 1);
     whole == 0
@@ -277,7 +276,7 @@ pub struct Limits {
     pub deadline: Option<Instant>,
 }
 
-/// What a block may hold after the end of the log: redo of another time, or anything.
+/// Possible content of a block after the end of the log: redo of another time, or random bytes.
 fn garbage(redo: &[u8], seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     if random.bool() && redo.len() > 8192 {
@@ -327,7 +326,7 @@ fn first_cut(recorded: &Recorded) -> Lsn {
     recorded.redo.mtrs.first().map_or(recorded.redo.start_lsn, |mtr| mtr.end_lsn)
 }
 
-/// What the redo of a history holds.
+/// Contents of a history's redo.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Contents {
     /// Bytes.

@@ -4,13 +4,13 @@
 //!
 //! * key of a tablespace: AES-256-ECB of the vector in page 0 with the plugin's key, 16 bytes;
 //! * body of a page: AES-128-CBC with that key from the tweak (tablespace, page number, LSN; little-endian), without
-//!   padding; what is left after the last whole block is XORed with AES-128-ECB of the tweak.
+//!   padding; the rest after the last whole block is XORed with AES-128-ECB of the tweak.
 //!
 //! | format | body |
 //! |---|---|
 //! | `full_crc32` | 26 to the checksum, of a compressed page at its own end |
 //! | older | 38 to the last 8 bytes, also of ROW_FORMAT=COMPRESSED, which has no trailer there |
-//! | older, page-compressed | 42, as long as is said at 38 |
+//! | older, page-compressed | 42, with the length stored at 38 |
 //!
 //! The doublewrite area is emptied, as an import leaves it out: its copies are pages of other tablespaces, with their
 //! keys and formats. Where `full_crc32` has the key version, a copy of a ROW_FORMAT=COMPRESSED page has its checksum.
@@ -97,7 +97,7 @@ impl Space {
             let id = PageId::new(self.number, page_no);
             match key_version(page, id, self.flags) {
                 0 => continue,
-                // Torn by a kill, and no copy of it was there: nothing that could be made of it would be its contents.
+                // Torn by a kill and without a copy: no decryption can restore its contents.
                 KEY_VERSION if verify(page, self.flags).is_err() => continue,
                 KEY_VERSION => {}
                 other => {

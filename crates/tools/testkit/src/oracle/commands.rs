@@ -22,7 +22,7 @@ use super::shrink;
 use crate::fetched;
 use crate::generator::Config;
 
-/// Where nobody watches a bar, a line for this many cuts.
+/// Without a progress bar, a line for this many cuts.
 const LINE_EVERY_CUTS: u64 = 500;
 
 /// The subcommands.
@@ -213,7 +213,7 @@ impl RunOptions {
 /// Runs a command: what to print, and whether all is well.
 ///
 /// # Errors
-/// What kept it from saying so.
+/// Any error that prevents a result.
 pub fn run(command: &Command) -> Result<(Value, bool)> {
     match command {
         Command::Compare { data, redo, cut, page_size, innodb_data_file_path, innodb_undo_tablespaces } => {
@@ -340,7 +340,7 @@ pub fn cuts(
     Ok((answer, sound))
 }
 
-/// Lays a cut out for whoever looks into it, and says where.
+/// Keeps the data directory of a cut for an investigation, and returns where.
 fn keep_cut(recorded: &Recorded, cut: Cut, failures: &Path, seed: u64) -> String {
     let path = failures.join(format!("oracle-{seed}-cut-{}", cut.lsn));
     let laid_out = replay(&recorded.base, &recorded.redo, cut.lsn, None)

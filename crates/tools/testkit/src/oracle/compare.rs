@@ -1,15 +1,14 @@
 //! Byte-for-byte comparison of our replay with what a stock server's recovery left.
 //!
-//! What may differ, and why (the whole list; everything else is a difference):
+//! Permitted differences, with their reasons (the whole list; everything else is a difference):
 //!
 //! * *Checksum and trailer* are not excluded but computed: `finalize` gives our page both, and the page must be the
 //!   server's to the last byte. Only where the server stored the page compressed by `PAGE_COMPRESSED` is its image
 //!   taken apart first, and then the bytes that the server fills in at a write are left out (`differing_ranges`).
 //! * *Freed pages*: pages whose last record is FREE_PAGE. Redo gives them no content, the server need not write them,
-//!   and nobody reads them before INIT_PAGE begins them again.
+//!   and they are not read before INIT_PAGE begins them again.
 //! * *Stale undo pages*: pages that TRIM_PAGES cut off an undo tablespace (or the system tablespace) and that redo has
-//!   not
-//!   begun again. The file of the server keeps bytes of before; for the server, too, they are free.
+//!   not begun again. The file of the server keeps bytes of before; for the server, too, they are free.
 //! * *Doublewrite area* of the system tablespace: written outside of redo, at the place that the TRX_SYS page names.
 //! * Tablespaces that were *imported* after the base: none of their pages is in redo. A history has none.
 //!
@@ -51,11 +50,11 @@ pub struct Difference {
     pub lsns: [u64; 2],
     /// The last mini-transaction that touched the page, and its last record.
     pub last_change: String,
-    /// What is wrong, when it is not about bytes.
+    /// The defect, when it is not about bytes.
     pub what: String,
 }
 
-/// What a comparison found.
+/// Result of a comparison.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
     /// Pages that redo touched, and compared.

@@ -1,8 +1,8 @@
-//! Histories: statements run on a real server from a clean base on, and what they left.
+//! Histories: statements run on a real server from a clean base on, and their results.
 //!
 //! A [`Workshop`] is a directory, in memory where there is a file system in memory, with one installed database per
-//! configuration that is copied for each history. The log of the copy is made anew, sparse and so long that no
-//! history goes around it: all redo from the base on is there at the end.
+//! configuration that is copied for each history. The copy gets a new log, sparse and so long that no history wraps
+//! around in it: all redo from the base on is there at the end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,7 +37,7 @@ const EAGER_POOL_MIB: u32 = 64;
 const ENCRYPT: [&str; 3] =
     ["--innodb-encrypt-tables=ON", "--innodb-encryption-threads=2", "--innodb-encrypt-log=OFF"];
 
-/// What a server of a history is like.
+/// Settings of a history's server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct Setup {
     /// Page size in bytes.
@@ -48,7 +48,7 @@ pub struct Setup {
     pub pool_mib: u32,
     /// The server encrypts all tablespaces; its log is plain.
     pub encrypted: bool,
-    /// One that was fetched; `None`: the system's.
+    /// A fetched server; `None`: the system's.
     #[serde(serialize_with = "name_of_server")]
     pub server: Option<FetchedServer>,
 }
@@ -152,7 +152,7 @@ impl Setup {
     }
 }
 
-/// What an installed database depends on: page size in bytes, full_crc32, server.
+/// Settings that an installed database depends on: page size in bytes, full_crc32, server.
 type Installation = (u32, bool, Option<FetchedServer>);
 
 /// Statements tried and done, by class, with the last refusal.
@@ -220,20 +220,20 @@ impl Tally {
     }
 }
 
-/// What a history left.
+/// Results of a history.
 #[derive(Debug)]
 pub struct Recorded {
     /// Where it began, in clear.
     pub base: Base,
     /// The same as it lies on disk, where that differs.
     stored: Option<Base>,
-    /// What its server has its keys from.
+    /// The plugin with the server's keys.
     keys: Option<Arc<KeyPlugin>>,
     /// Its redo, to the end of what the killed server had written.
     pub redo: Redo,
     /// The data directory of the killed server.
     pub killed: PathBuf,
-    /// The command.
+    /// Statements tried and done.
     pub tally: Tally,
     /// The server's setup.
     pub setup: Setup,
@@ -268,7 +268,7 @@ impl Recorded {
     }
 }
 
-/// Histories: statements run on a real server from a clean base on, and what they left.
+/// A directory in which histories run.
 #[derive(Debug)]
 pub struct Workshop {
     root: tempfile::TempDir,
@@ -448,7 +448,7 @@ pub struct Sessions<'s> {
     server: &'s Server,
     connections: Vec<Option<Conn>>,
     files: String,
-    /// The command.
+    /// Statements tried and done.
     pub tally: Tally,
 }
 

@@ -1,13 +1,13 @@
 //! The oracle of MySQL: crashes of a server under random statements, recovered by the stock server and by a node.
 //!
-//! MySQL does not say in redo what an index that is built in place holds, nor makes a file again that redo tells of, so
-//! redo cannot be applied to a base of long ago, as the oracle of MariaDB does. What the server has on disk at a moment
-//! is taken instead, with pages of any age ([`frozen`]), and held against the stock server's own recovery of it
-//! ([`check`]); [`files`] reads tablespaces. The statements are the generator's, in MySQL's dialect
-//! ([`crate::generator::mysql`]); they continue between two crashes on the same server.
+//! MySQL's redo does not contain the contents of an index that is built in place, and recovery does not create a file
+//! that redo refers to. So redo cannot be applied to an old base, as the oracle of MariaDB does. Instead, the oracle
+//! takes the server's files at one moment, with pages of any age ([`frozen`]), and compares them with the stock
+//! server's own recovery ([`check`]); [`files`] reads tablespaces. The statements are the generator's, in MySQL's
+//! dialect ([`crate::generator::mysql`]); they continue between two crashes on the same server.
 //!
-//! What is the same of a seed are statements and settings, not the moments of the crashes. The data directory of one
-//! that differs is kept.
+//! A seed fixes statements and settings, not the moments of the crashes. The data directory of a crash that differs is
+//! kept.
 
 use redoubt_locks::IgnorePoison;
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ pub struct Plan {
     pub failures: PathBuf,
 }
 
-/// What it came to.
+/// Results of a campaign.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Histories.
@@ -71,7 +71,7 @@ pub struct Summary {
     pub checked: Checked,
     /// Servers that ended by themselves: seeds and the end of their logs.
     pub server_ends: Vec<(u64, String)>,
-    /// What differs: seed, what, and the data directory.
+    /// Differences: seed, description, and the data directory.
     pub failures: Vec<(u64, String, PathBuf)>,
     /// How long it took.
     pub took: Duration,

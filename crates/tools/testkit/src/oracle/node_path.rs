@@ -1,9 +1,9 @@
 //! The same redo through a node: imported base, stream of frames, log device, parser, index, apply, page store, reads.
 //!
-//! What the preloaded library would send is made from the redo: each FILE_ record stands for the system call that the
-//! server makes right after the record is durable. Every page is then read twice, as a server reads it (constructed on
-//! the way) and as an export reads it (applied and stored), and must be the pure replay's page to the last byte,
-//! checksum included. The pure replay is what stock recovery is compared with.
+//! The frames that the preloaded library would send are made from the redo: each FILE_ record stands for the system
+//! call that the server makes right after the record is durable. Every page is then read twice, as a server reads it
+//! (constructed during the read) and as an export reads it (applied and stored). It must be the pure replay's page to
+//! the last byte, checksum included. The pure replay itself is compared with stock recovery.
 //!
 //! The directory of the killed server is imported as well, with page files as the kill left them and all of its redo.
 
@@ -31,7 +31,7 @@ use super::recovery::next_directory;
 use super::redo::{Note, Redo};
 use super::replay::{Replayed, replay};
 
-/// What went through nodes.
+/// Counts of what was sent through nodes.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Passed {
     /// Histories.
@@ -155,7 +155,7 @@ fn import(directory: &Path, base: &Base, redo: &[u8]) -> std::result::Result<Arc
     import.finish(&directory.join("volume"))
 }
 
-/// The pages of a file as an import sends them: those that the server stored compressed are taken apart.
+/// The pages of a file as an import sends them: pages that the server stored compressed are unpacked.
 fn uncompressed(path: &str, bytes: &[u8]) -> Vec<u8> {
     let mut pages = bytes.to_vec();
     let Ok(Some((_, flags))) = identify(path, bytes) else { return pages };

@@ -1,11 +1,11 @@
-//! What a stock server's crash recovery makes of a base and a redo stream, before anything else happens to it.
+//! A stock server's crash recovery of a base and a redo stream, without any later change.
 //!
-//! The server is stopped at the one point where all of redo is applied and written and nothing has been logged
-//! since. A server that is started with another `innodb_log_file_size` than its log has must replace the log, and
-//! before it may do so it applies all redo and writes every dirty page; rollback, purge, undo truncation and change
-//! buffer merges come later. A *directory* named `ib_logfile101` lies where the new log would be created, so the start
-//! ends there. The server says `Resizing redo log from ... to ...; LSN=N` on its way: N is where it found the end of
-//! the redo, and without that line the recovery does not count. Then the server is killed.
+//! The server is stopped at the one point where all of redo is applied and written and nothing has been logged since. A
+//! server that is started with another `innodb_log_file_size` than its log has must replace the log. Before that it
+//! applies all redo and writes every dirty page; rollback, purge, undo truncation and change buffer merges come later.
+//! A *directory* named `ib_logfile101` lies where the new log would be created, so the start ends there. The server
+//! logs `Resizing redo log from ... to ...; LSN=N` on its way. N is the end of the redo that it found, and without that
+//! line the recovery does not count. Then the server is killed.
 //!
 //! So nothing needs to be accounted for: files and log are as recovery left them, which is checked by the log file
 //! being the same afterwards, byte for byte.
@@ -31,7 +31,7 @@ use crate::encryption::KeyPlugin;
 /// The longest a recovery may take. There are crashes that this server version never gets through.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What the server says of a record that does not fit its page. It continues and says where the redo ends all the same.
+/// The server's message about a record that does not fit its page. It continues, and still logs the end of the redo.
 pub(super) const REFUSED_RECORD: &str = "due to corruption on";
 
 /// How a server recovers.
@@ -47,7 +47,7 @@ pub struct Options {
     pub keys: Option<Arc<KeyPlugin>>,
 }
 
-/// What recovery made.
+/// Result of a recovery.
 #[derive(Debug)]
 pub struct Recovered {
     /// Where it found the end of the redo.
@@ -60,7 +60,8 @@ pub struct Recovered {
     pub took: Duration,
 }
 
-/// What a server says before it ends by itself. After an assertion its log continues with a page of stack and limits.
+/// The server's messages before it ends by itself. After an assertion its log continues with a page of stack and
+/// limits.
 fn why_it_gave_up(log: &str) -> String {
     let says_why =
         |line: &&str| ["[ERROR]", "[FATAL]", "ssertion", "got signal"].iter().any(|word| line.contains(word));
@@ -73,7 +74,7 @@ fn why_it_gave_up(log: &str) -> String {
 pub enum Outcome {
     /// All redo is in the pages.
     Recovered(Recovered),
-    /// The server gave up; what it said of it.
+    /// The server gave up; its messages.
     Refused(String),
 }
 
@@ -94,11 +95,11 @@ pub enum Tail {
 #[derive(Debug)]
 pub struct Crash<'c> {
     base: &'c Base,
-    /// Files by path: a base's file, or one that was created and never written.
+    /// Files by path: a base's file, or a file that was created and never written.
     files: BTreeMap<String, Source<'c>>,
     redo: &'c [u8],
     ours: &'c Replayed,
-    /// What lies after the redo.
+    /// The bytes after the redo.
     pub tail: Tail,
 }
 
@@ -240,7 +241,7 @@ pub fn recover_in_place(directory: &Path, log_size_bytes: u64, options: &Options
     Ok(Outcome::Recovered(Recovered { end_lsn, files, encrypted_pages, took }))
 }
 
-/// Header and checkpoints: whatever the server adds to its log, it also makes a checkpoint after it at its end.
+/// Header and checkpoints: a server that adds anything to its log also makes a checkpoint after it at its end.
 fn log_head(path: &Path) -> Result<Vec<u8>> {
     use std::io::Read;
     let mut head = Vec::new();

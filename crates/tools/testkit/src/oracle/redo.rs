@@ -29,13 +29,13 @@ pub struct RunIndex {
     pub page: PageId,
     /// Where in the bytes of the redo.
     pub bytes: Range<usize>,
-    /// TRIM_PAGES: all pages from this one on start anew.
+    /// TRIM_PAGES: all pages from this one on start again.
     pub trims_from: Option<PageNo>,
-    /// What happens to the tablespace's flags.
+    /// Change of the tablespace's flags.
     pub flags: SpaceFlagsChange,
 }
 
-/// What a FILE_ record says, with paths relative to the data directory.
+/// Content of a FILE_ record, with paths relative to the data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
     /// The file is created.

@@ -1,8 +1,8 @@
-//! Redo that nobody can apply. Now and then a stock server writes a record that does not fit the page as its own log
+//! Redo that cannot be applied. Now and then a stock server writes a record that does not fit the page as its own log
 //! has it, and its own recovery refuses it. Our replay must refuse it as well, and that is no difference between the
 //! two.
 //!
-//! Whoever says so here has asked the server: its recovery of the redo up to that record names the same page.
+//! A refusal is confirmed by the server: its recovery of the redo up to that record names the same page.
 
 use redoubt_page::{Change, apply_changes};
 use redoubt_redo::{Lsn, PageId};
@@ -27,8 +27,8 @@ pub struct Refusal {
     pub what: String,
 }
 
-/// What our replay refuses in a history if the stock server's recovery refuses it for the same page; `None` if nothing
-/// is refused, or by us alone.
+/// The record that our replay and the stock server's recovery both refuse, for the same page. `None` if nothing is
+/// refused, or only by us.
 ///
 /// # Errors
 /// Those of the recovery.

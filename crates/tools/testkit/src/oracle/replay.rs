@@ -1,4 +1,4 @@
-//! What our replay makes of a base and its redo up to an LSN, with crates `redo` and `page` alone.
+//! Our replay of a base and its redo up to an LSN, with crates `redo` and `page` alone.
 //!
 //! The bookkeeping of tablespaces is the smallest that the FILE_ records and TRIM_PAGES allow; everything about a
 //! page's bytes is `redoubt_page::apply_changes`, the function that the node uses.
@@ -28,8 +28,8 @@ pub struct Space {
     pub flags: Option<SpaceFlags>,
     /// Path of its pages in the base.
     base: Option<String>,
-    /// It was trimmed: pages from this one on start again, and those that redo does not begin hold what the server left
-    /// there.
+    /// First page cut off by a trim: pages from this one on start again. Pages that redo does not begin hold the
+    /// server's old bytes.
     pub trims_from: Option<PageNo>,
 }
 
@@ -63,7 +63,7 @@ pub struct Page {
     void: Vec<(Lsn, Lsn, usize)>,
 }
 
-/// See the module.
+/// Result of a replay.
 #[derive(Debug, Default)]
 pub struct Replayed {
     /// Live tablespaces.
@@ -91,7 +91,7 @@ pub enum Defect {
     KeepPageLsn,
     /// Redo of a file that was renamed stays with the old name.
     IgnoreRename,
-    /// What FREE_PAGE and INIT_PAGE make void is applied.
+    /// Records that FREE_PAGE and INIT_PAGE make void are applied.
     KeepVoid,
 }
 

@@ -85,7 +85,7 @@ pub fn read(path: &Path) -> Result<Script> {
 /// Whether a script still shows the fault: the redo of its whole history differs, or is refused by our replay.
 ///
 /// # Errors
-/// What is no finding: a server that does not start.
+/// Errors that are no finding: a server that does not start.
 pub fn fails(workshop: &Workshop, script: &Script, defect: Option<Defect>) -> Result<bool> {
     let recorded = workshop.run(script)?;
     match check_whole(workshop, &recorded, defect) {
@@ -127,7 +127,7 @@ fn reduce(
         }
         let piece = len.div_ceil(pieces);
         let mut smaller = false;
-        // The end first: what comes after the fault is most of it.
+        // The end first: most statements follow the fault.
         for start in (0..len).step_by(piece).rev() {
             let mut candidate = script.clone();
             part(&mut candidate).drain(start..(start + piece).min(len));

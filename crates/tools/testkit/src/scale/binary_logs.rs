@@ -19,7 +19,7 @@ pub fn measure(files: u32, note: Note<'_>) -> Result<()> {
     let mut node = Node::create(&find_redoubt()?, &["--apply-interval", "1"])?;
     node.create_volume(VOLUME)?;
     let mut config = with_binary_log(node.launcher(VOLUME, Verify::Off));
-    // Of statements, so that what is logged is as long as what is said.
+    // Statement format, so that the logged bytes are as many as those of the statement.
     config.server_args.extend(["--log-bin=binlog", "--binlog-format=STATEMENT"].map(Into::into));
     let mut server = Server::create(config)?;
     let mut conn = server.connect()?;

@@ -11,7 +11,7 @@ use super::{Note, attach_from_empty, config, millis, restart_after_kill, start_k
 use crate::node::Node;
 
 const VOLUME: &str = "data";
-/// With what the server adds to each, a table of a little more than 1 GiB.
+/// With the server's overhead per row, a table of a little more than 1 GiB.
 const ROWS: u32 = 4 << 20;
 const ROW_BYTES: u32 = 250;
 /// So that a transaction is not longer than the redo log.

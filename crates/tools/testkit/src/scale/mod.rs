@@ -1,9 +1,9 @@
-//! What grows with the size of a volume or a node, and how much: each cost at a tenth of the size and at the full size.
+//! Costs that grow with the size of a volume or a node: each at a tenth of the size and at the full size.
 //!
-//! | part | its size | what is timed |
+//! | part | its size | timed operations |
 //! |---|---|---|
 //! | [`tables`] | tables of a volume | making one, attach, start of the node, export |
-//! | [`binary_logs`] | files of 100 KiB; one an hour for a year unless told | attach, start of the node, export |
+//! | [`binary_logs`] | files of 100 KiB; by default one an hour for a year | attach, start of the node, export |
 //! | [`plain_file`] | GiB of one sparse plain file | import, attach, export |
 //! | [`volumes`] | volumes of a node | attach, start of the node, its memory |
 //! | [`data`] | GiB of one volume's tables | attach, start of the node, reading all of it |
@@ -53,7 +53,7 @@ pub struct Options {
 /// Costs of one size.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Costs {
-    /// What there are so many of.
+    /// The counted unit.
     pub unit: &'static str,
     /// So many.
     pub size: u32,

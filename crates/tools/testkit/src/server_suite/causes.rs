@@ -3,8 +3,8 @@
 //! One cause per line: `TEST | KIND | REASON`, or `TEST 'COMBINATION' | KIND | REASON` for one of a test's settings
 //! alone. `#` begins a comment.
 //!
-//! Invariant: a cause is about one test by its whole name. There is no pattern: it would excuse tests that nobody has
-//! looked into, and those to come.
+//! Invariant: a cause is about one test by its whole name. There are no patterns: they would excuse tests that were
+//! never investigated, and future ones.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use redoubt_workload::error::{Error, Result};
 
 use super::log::{Case, is_test_name};
 
-/// What sort of cause it is.
+/// The kind of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A documented limit of Redoubt.
@@ -23,7 +23,7 @@ pub enum Kind {
     Setting,
     /// The time it takes, or the order of events.
     Timing,
-    /// A fault of Redoubt that is known and not mended.
+    /// A known fault of Redoubt that is not fixed.
     Fault,
 }
 
@@ -36,7 +36,7 @@ const KINDS: [(Kind, &str); 5] = [
 ];
 
 impl Cause {
-    /// What it is about, as in the file.
+    /// Its test and combination, as in the file.
     #[must_use]
     pub fn subject(&self) -> String {
         match &self.combination {
@@ -65,7 +65,7 @@ impl Kind {
 pub struct Cause {
     test: String,
     combination: Option<String>,
-    /// What sort it is.
+    /// Its kind.
     pub kind: Kind,
     /// In words.
     pub reason: String,
@@ -90,7 +90,7 @@ impl Causes {
     /// Reads a text.
     ///
     /// # Errors
-    /// What is wrong with which line.
+    /// The defect, with its line number.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let mut causes = Vec::new();
         for (at, line) in text.lines().enumerate() {

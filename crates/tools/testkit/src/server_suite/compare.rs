@@ -3,7 +3,7 @@
 use super::log::{Case, Log, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the two runs say about a case.
+/// The outcome of a case in both runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Passed on both.
@@ -76,12 +76,12 @@ impl Comparison {
         self.verdicts.iter().filter(move |(_, verdict)| **verdict == wanted).map(|(case, _)| case)
     }
 
-    /// What matters most.
+    /// The cases that matter most.
     pub fn failed_only_on_redoubt(&self) -> impl Iterator<Item = &Case> {
         self.with(Verdict::OnlyRedoubtFailed)
     }
 
-    /// What a cause may be about: what the plain server does and Redoubt does not.
+    /// Cases that need a cause: those that fail, or are skipped, on Redoubt only.
     pub fn needs_cause(&self) -> impl Iterator<Item = &Case> {
         self.failed_only_on_redoubt().chain(self.with(Verdict::SkippedOnRedoubt))
     }

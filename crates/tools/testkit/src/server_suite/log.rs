@@ -45,7 +45,7 @@ pub enum Outcome {
     },
     /// It failed, also when run again.
     Failed {
-        /// What the driver says beside it, often nothing.
+        /// The driver's comment, often empty.
         comment: String,
     },
     /// It was not run.
@@ -60,7 +60,7 @@ pub enum Outcome {
 pub struct Log {
     /// By case.
     pub outcomes: BTreeMap<Case, Outcome>,
-    /// Logs of drivers that did not come to their end; what they say does not count.
+    /// Logs of drivers that did not finish; their contents do not count.
     pub unfinished: Vec<PathBuf>,
 }
 

@@ -1,11 +1,11 @@
-//! What keeps a comparison of two runs from being a good one.
+//! Open points that spoil a comparison of two runs.
 
 use super::causes::Causes;
 use super::compare::{Comparison, Verdict};
 use super::log::Log;
 use std::fmt::Write;
 
-/// What is open, a line for each. Nothing may be open; see the module above for what is.
+/// The open points, a line for each. There must be none; the module above lists the kinds.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Open {
     lines: Vec<String>,
@@ -28,8 +28,8 @@ impl Open {
         if runs.iter().any(|run| run.outcomes.is_empty()) {
             lines.push("a run has no result at all".to_owned());
         }
-        // Whoever runs a part of the suites says nothing about causes of the others, nor does a test that only one of
-        // the servers ran, or none of them (not as root, only with a debug server).
+        // A run of some suites has no result for the causes of the others. Neither has a test that only one of the
+        // servers ran, or none of them (not as root, only with a debug server).
         let says_nothing = |verdict: Verdict| matches!(verdict, Verdict::Skipped | Verdict::NotCompared);
         let ran = |cause: &super::causes::Cause| {
             let mut verdicts = comparison.verdicts.iter();

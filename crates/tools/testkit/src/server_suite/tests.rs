@@ -151,7 +151,7 @@ fn a_broken_file_of_causes_names_the_line() {
         ("a.b | files", "line 1: not TEST | KIND | REASON"),
         ("\na.b | laziness | x", "line 2: the kind"),
         ("a.b | files |", "line 1: a field is empty"),
-        // What would excuse tests that nobody has looked into.
+        // These would excuse tests that were never investigated.
         ("mariabackup.* | limit | x", "line 1: not the whole name of one test"),
         ("innodb.undo* | limit | x", "line 1: not the whole name of one test"),
         ("* | limit | x", "line 1: not the whole name of one test"),
@@ -175,7 +175,7 @@ fn the_causes_that_there_are_can_be_read() {
     assert!(causes.of(&case("mariabackup.a_test_to_come", "")).is_none());
 }
 
-/// What is open between two runs.
+/// The open points between two runs.
 fn open(plain: &str, redoubt: &str, causes: &str) -> String {
     let (plain, redoubt) = (log(plain), log(redoubt));
     let causes = Causes::parse(causes).unwrap();

@@ -1,4 +1,4 @@
-//! A recording of a real server is complete, and its origins are what the server says of itself.
+//! A recording of a real server is complete, and its origins match the server's own counters.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -17,7 +17,7 @@ struct Arguments {
     options: Options,
 }
 
-/// A small database on a small disk; none where this machine cannot record, after saying so.
+/// A small database on a small disk; `None`, with a message, where this machine cannot record.
 fn options(out: &Path, layout: &str) -> Option<Options> {
     if let Err(error @ Error::Unavailable(_)) = flash_trace::check() {
         redoubt_test_support::skip("recording of block writes", error);

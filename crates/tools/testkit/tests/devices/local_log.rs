@@ -41,7 +41,7 @@ fn start(server: &mut Server) {
     result.unwrap_or_else(|error| panic!("{error}\n{}", server.error_log_tail(30)));
 }
 
-/// What `redoubt status --local-log` says.
+/// The output of `redoubt status --local-log`.
 fn status(datadir: &Path) -> Value {
     let datadir = datadir.to_str().unwrap();
     let args = ["status", "--local-log", "--json", "--datadir", datadir];

@@ -1,5 +1,6 @@
-//! Servers that lack more than what is kept in memory: one that was away is caught up from the log of the others, and
-//! what waits for one that is behind is in memory up to a limit. Neither needs a state, and all end up equal.
+//! Servers that lack more than the memory of the others retains. A server that was away catches up from the log of the
+//! others, and the backlog for a slow server is in memory up to a limit. Neither needs a state transfer, and all end up
+//! equal.
 //!
 //! The limits are those of `wsrep_provider_options`, made small.
 
@@ -109,7 +110,7 @@ fn one_that_was_away_is_caught_up_from_the_log_of_the_others() {
     });
 }
 
-/// Those that have what it lacks were started again meanwhile: they find it in their logs.
+/// The donors were restarted meanwhile: they find the missing write sets in their logs.
 #[test]
 fn what_it_lacks_is_found_by_servers_that_were_started_again() {
     on_group(|group| {
@@ -130,7 +131,7 @@ fn what_it_lacks_is_found_by_servers_that_were_started_again() {
 /// The server takes nothing in for a while: it is paused, then its commits are blocked.
 #[test]
 fn what_waits_for_one_that_is_behind_is_in_memory_up_to_a_limit() {
-    // What is read at a time comes to it.
+    // The bytes read at a time are added to it.
     const MOST_BYTES: u64 = 2 * LIMIT_BYTES + (3 << 20);
     on_group(|group| {
         let load = Load::start(group, CLIENTS)?;

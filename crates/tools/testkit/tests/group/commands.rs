@@ -147,7 +147,7 @@ fn what_is_written_makes_a_group_that_others_join() {
         "{denied:?}"
     );
 
-    // Who is killed is missed; without a majority that is said.
+    // The status reports a killed member as missing, and the loss of the majority.
     servers.servers[0].kill9().unwrap();
     let until_seen = |words: &str| {
         redoubt_workload::process::poll_until(words, Duration::from_secs(60), || {

@@ -1,9 +1,10 @@
 //! Isolation of transactions on all members of a group at once, with a member killed: no anomaly that one stock server
 //! does not show at REPEATABLE READ ([`KNOWN`]); see `redoubt_testkit::isolation`.
 //!
-//! Galera's documentation promises no more: the server's isolation at each member, no lost update between members, reads
-//! of other members' commits later, unless they are causal (`wsrep_sync_wait`); and of SERIALIZABLE what REPEATABLE READ
-//! gives, since locks of reads are those of one member. Galera itself goes through it with `make group-anchor`.
+//! Galera's documentation promises no more: the server's isolation at each member, no lost update between members,
+//! reads of other members' commits later, unless they are causal (`wsrep_sync_wait`). SERIALIZABLE gives no more than
+//! REPEATABLE READ, since locks of reads are those of one member. Galera itself goes through it with `make
+//! group-anchor`.
 //!
 //! `REDOUBT_ISOLATION_TRANSACTIONS` sets the transactions per level, `REDOUBT_SEED` the seed.
 
@@ -43,7 +44,7 @@ fn history(
     check(&workload.finish().unwrap())
 }
 
-/// What one stock server shows at this level without any trouble.
+/// Findings of one stock server at this level without any trouble.
 fn of_one_server(server: &Server, level: Level) -> Findings {
     history(vec![server.socket()], level, false, |workload| {
         workload.wait_for_more(transactions() / 3, PATIENCE).unwrap();
@@ -60,8 +61,8 @@ fn of_group(group: &mut Group, level: Level, is_causal: bool, damaged: &mut u32)
     })
 }
 
-/// Seen once in some 300 kills: the stock server's own recovery does not go through ("Unable to apply log to corrupted
-/// page"). Such a member gets its state from the others, as one that has lost its disk.
+/// Seen once in some 300 kills: the stock server's own recovery fails ("Unable to apply log to corrupted page"). Such a
+/// member gets a state transfer (SST), like a member that has lost its disk.
 fn start_again(group: &mut Group, damaged: &mut u32) {
     let Err(error) = group.start(VICTIM) else { return };
     let says = error.to_string();

@@ -1,7 +1,7 @@
 //! Groups of three stock servers with a wsrep provider: what must be true of any provider, each a function of its own.
 //!
-//! Galera goes through them first: what fails there is a fault of the check. Only a blackout is not for it: started
-//! again as everybody is here, its members say that they are in sync, and differ.
+//! Galera runs them first: a failure there is a fault of the check. Only a blackout is left out: started again as all
+//! members are here, Galera's members report that they are in sync, and differ.
 //!
 //! Each check prints a line with its figures.
 
@@ -28,7 +28,7 @@ const VICTIM: usize = 2;
 const OTHERS: [usize; MEMBERS - 1] = [0, 1];
 /// Ledger clients of each member.
 const CLIENTS: u32 = 4;
-/// How long the others are watched after something has happened: longer than any of Galera's time-outs.
+/// How long the others are watched after an event: longer than any of Galera's timeouts.
 const WATCHED: Duration = Duration::from_secs(12);
 
 mod galera {
@@ -223,7 +223,7 @@ fn end(group: &Group, load: Load) -> Result<()> {
     Ok(())
 }
 
-/// What the others noticed of something that happened at `event`.
+/// The effect on the others of an event at `event`.
 fn tell(what: &str, commits: &Commits, event: Instant, until: Instant) -> Duration {
     const BEFORE: Duration = Duration::from_secs(3);
     let gap = commits.longest_gap(event, until);
@@ -263,8 +263,8 @@ fn takes_load_on_all_members(provider: &Provider) {
     });
 }
 
-/// Statements of three threads, each with tables of its own, each statement on the next member: it must find there what
-/// the one before has done. Two of the tables that the load writes are changed under it.
+/// Statements of three threads, each with tables of its own, each statement on the next member. It must find the result
+/// of the previous one there. Two of the tables that the load writes are changed under it.
 fn takes_definitions_from_all_members_under_load(provider: &Provider) {
     const ROUNDS: usize = 4;
     on_group(provider, |group| {
@@ -344,7 +344,7 @@ fn retried(conn: &mut Conn, statement: &str) -> Result<()> {
     }
 }
 
-/// What the user that was made last may do, and how many there are.
+/// The grants of the user that was made last, and the number of users, are the same everywhere.
 fn require_same_users(group: &Group, rounds: usize) -> Result<()> {
     for part in ALL {
         let user = format!("'u{part}_{}'@'localhost'", rounds - 1);
@@ -409,7 +409,7 @@ fn comes_back(
     let event = Instant::now();
     how(group, VICTIM)?;
     load.wait_for_more(&[VICTIM], 20, PATIENCE)?;
-    // One that was stopped may have said so before it knew better.
+    // A member that was stopped may have reported it before it noticed its absence.
     for index in ALL {
         group.wait_synced(index, PATIENCE)?;
     }
@@ -456,9 +456,9 @@ fn goes_on_without_a_stopped_member(provider: &Provider) -> Duration {
     })
 }
 
-/// A row is changed that one member does not have, and definitions end in another way there; once where it is the one
-/// that was asked, and once where all others have the other data. It does not go on with other data than most of the
-/// group, and has that after its next start.
+/// A change hits a row that one member does not have, or a definition has another result there. Once the change is made
+/// at the member that differs alone, and once all others have the other data. That member does not continue with data
+/// that differ from most of the group's, and has the group's data after its next start.
 fn leaves_when_its_data_differs(provider: &Provider) {
     // Else the server passes over the errors of definitions and says nothing of them.
     on_group_with(provider, &["--wsrep-ignore-apply-errors=0"], |group| {
@@ -515,8 +515,8 @@ fn takes_two_in_at_the_same_time(provider: &Provider) {
     group.require_equal_checksums().unwrap();
 }
 
-/// A member that is here cannot be removed. One that is gone can: it does not count any more, is told so when it comes
-/// back with its old log, and joins anew without it.
+/// A present member cannot be removed. An absent one can: it no longer counts. When it comes back with its old log, it
+/// is informed of its removal and joins as a new member without that log.
 fn goes_on_without_a_removed_member(provider: &Provider) {
     on_group(provider, |group| {
         let load = Load::start(group, CLIENTS)?;
@@ -558,8 +558,8 @@ fn goes_on_without_a_removed_member(provider: &Provider) {
     });
 }
 
-/// A server that is shut down while others write has to end, by itself and not by a signal, and to have the group's data
-/// without getting it anew.
+/// A server that is shut down while others write has to end, by itself and not by a signal. It must have the group's
+/// data without a state transfer.
 fn ends_and_comes_back_in_order_under_load(provider: &Provider) {
     const ROUNDS: usize = 4;
     on_group(provider, |group| {
@@ -579,8 +579,8 @@ fn ends_and_comes_back_in_order_under_load(provider: &Provider) {
     });
 }
 
-/// A server that is shut down while it lacks much of what others have done has to finish what its own clients have in the
-/// order; what had to give way to others is replayed at its place.
+/// A server that is shut down while it is far behind has to finish the ordered commits of its own clients. A
+/// transaction that was aborted for another one is replayed in its slot.
 fn ends_in_order_while_it_is_behind(provider: &Provider) {
     const ROUNDS: usize = 5;
     on_group(provider, |group| {
@@ -604,7 +604,8 @@ fn ends_in_order_while_it_is_behind(provider: &Provider) {
     });
 }
 
-/// A server that is told another address leaves the group and joins it again with the data and the log that it has.
+/// A server that gets another cluster address leaves the group and joins it again with the data and the log that it
+/// has.
 fn leaves_and_comes_back_while_it_runs(provider: &Provider) {
     const ROUNDS: usize = 3;
     on_group(provider, |group| {
@@ -632,8 +633,9 @@ fn leaves_and_comes_back_while_it_runs(provider: &Provider) {
     });
 }
 
-/// Two of three leave in order: the last one goes on. It leaves as well, and comes back by itself, without the others
-/// and without being told that it is the one that begins. The others come back with what they have, and all are equal.
+/// Two of three shut down cleanly: the last one continues. It leaves as well, and comes back by itself, without the
+/// others and without an option that makes it the first one. The others come back with the data they have, and all are
+/// equal.
 fn the_last_one_goes_on_and_takes_the_others_back(provider: &Provider) {
     const LAST: usize = 0;
     on_group(provider, |group| {
@@ -666,8 +668,8 @@ fn the_last_one_goes_on_and_takes_the_others_back(provider: &Provider) {
     });
 }
 
-/// Two of three servers lose their disks. The third one waits for them, until it is told that they are lost for good; it
-/// is not told while one of them answers. New servers take their places.
+/// Two of three servers lose their disks. The third one waits for them until `redoubt group rescue` marks them as lost.
+/// The command refuses while one of them answers. New servers take their places.
 fn goes_on_with_the_last_one(provider: &Provider) {
     const LAST: usize = 0;
     on_group(provider, |group| {
@@ -712,8 +714,8 @@ fn goes_on_with_the_last_one(provider: &Provider) {
     });
 }
 
-/// A server that hears none of the others says so to load balancers and clients, as Galera does, and does nothing for
-/// them; what it was asked to commit before waits, and is committed when the others are back.
+/// A server without contact to the others reports this to load balancers and clients, as Galera does, and refuses their
+/// statements. Commits sent before wait, and complete when the others are back.
 fn says_that_it_has_no_majority(provider: &Provider) {
     on_group(provider, |group| {
         let load = Load::start(group, CLIENTS)?;
@@ -771,9 +773,9 @@ fn lets_nobody_in_without_a_certificate(provider: &Provider) {
     });
 }
 
-/// `grastate.dat` is removed from one server: it gets its state anew. It is removed from all: none of them has one for
-/// another, so one goes on with its own, and each of the others does so, too, unless it sees that one first and gets its
-/// state anew from it.
+/// `grastate.dat` is removed from one server: it gets a state transfer. It is removed from all: no member has a state
+/// for another, so one continues with its own. Each of the others does so, too, unless it sees that one first and gets
+/// a state transfer from it.
 fn comes_back_though_all_were_told_to_get_their_state_anew(provider: &Provider) {
     on_group(provider, |group| {
         let load = Load::start(group, CLIENTS)?;

@@ -14,7 +14,7 @@ use redoubt_workload::sql::execute;
 
 const MEMBERS: usize = 3;
 const ALL: [usize; MEMBERS] = [0, 1, 2];
-/// One that nobody hears for so long is taken for gone.
+/// A member that is silent for so long counts as departed.
 const DEPARTURE_MS: u64 = 3000;
 
 fn on_networks(what: &str, check: impl FnOnce(&mut Group) -> Result<()>) {

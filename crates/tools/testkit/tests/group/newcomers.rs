@@ -1,5 +1,5 @@
-//! New servers: one that finds members of two groups at the addresses it was given, of one that was given up and has no
-//! majority any more, and of the one that took its place; and one that takes the place of a member that was killed.
+//! New servers. One finds members of two groups at its addresses: a member of an abandoned group without a majority,
+//! and one of the group that replaced it. Another takes the place of a member that was killed.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -11,7 +11,7 @@ use redoubt_workload::server::ServerConfig;
 use redoubt_workload::sql::execute;
 
 const MEMBERS: usize = 3;
-/// It goes on running when the others have lost all they had.
+/// It keeps running after the others have lost all their data.
 const LEFT_OVER: usize = 2;
 
 fn begin_anew(group: &mut Group, member: usize) -> Result<()> {

@@ -1,8 +1,9 @@
-//! Three members of a group on volumes of one node: moved there from ordinary data directories, one after the other
-//! and under load; then one is killed and started again, then all. What was acknowledged is on all of them, and all
+//! Three members of a group on volumes of one node. They move there from ordinary data directories, one after the other
+//! and under load. Then one is killed and started again, then all. All of them have the acknowledged commits, and all
 //! are equal.
 //!
-//! No state is sent from a volume or to one: the servers' scripts know none. Both ends say so, and nothing is written.
+//! No state transfer goes from a volume or to one: the servers' scripts do not support volumes. Both ends report it,
+//! and nothing is written.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -30,7 +31,7 @@ fn provider() -> Provider {
     Provider { library, scripts: Some(scripts.into()), ..Provider::default() }
 }
 
-/// What a member keeps on its own host.
+/// Files that a member keeps on its own host.
 fn own_files(datadir: &Path) -> Vec<PathBuf> {
     let paths = std::fs::read_dir(datadir).unwrap().map(|entry| entry.unwrap().path());
     let is_own = |path: &PathBuf| {

@@ -2,9 +2,9 @@
 //! down, one, two or all of them, some again while they come back. Then nothing that was acknowledged is lost, and all
 //! members are equal. With even seeds each row that a transaction changes is sent as a part of its own.
 //!
-//! `REDOUBT_GROUP_ROUNDS=COUNT` does as many (`make group-rounds`), `REDOUBT_GROUP_SEED=N` other ones. What happens
-//! follows from the seed alone; when it does so within a transaction does not. Each member has a network of its own,
-//! which needs root.
+//! `REDOUBT_GROUP_ROUNDS=COUNT` does as many (`make group-rounds`), `REDOUBT_GROUP_SEED=N` other ones. The events of a
+//! round follow from the seed alone; their position within a transaction does not. Each member has a network of its
+//! own, which needs root.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 const MEMBERS: usize = 3;
 const ALL: [usize; MEMBERS] = [0, 1, 2];
 const CLIENTS: u32 = 3;
-/// Transactions in parts wait for each other across servers, which no server sees: such waits end by their time-out.
+/// Transactions in parts wait for each other across servers, which no server can detect. Such waits end by their
+/// timeout.
 const IN_PARTS: [&str; 3] =
     ["--wsrep-trx-fragment-unit=rows", "--wsrep-trx-fragment-size=1", "--innodb-lock-wait-timeout=1"];
 /// Rounds of one group.
@@ -50,7 +51,7 @@ struct Step {
     begins: bool,
 }
 
-/// What happens in a round, in order of time.
+/// The steps of a round, in order of time.
 fn plan(random: &mut Rng) -> Vec<Step> {
     let mut members = ALL.to_vec();
     random.shuffle(&mut members);
@@ -90,7 +91,7 @@ fn do_it(group: &mut Group, step: Step) -> Result<()> {
     }
 }
 
-/// One that has just been started cannot be asked to shut down or to isolate itself: it is killed, or cut off.
+/// A member that has just started accepts no shutdown or isolation: it is killed or cut off instead.
 fn suited(step: Step, starting: &[usize]) -> Trouble {
     match step.trouble {
         Trouble::Leave if starting.contains(&step.member) => Trouble::Kill,

@@ -1,5 +1,6 @@
-//! Transactions that a group sends in parts (`wsrep_trx_fragment_size`), on three stock servers: they are committed and
-//! given up everywhere, whoever is killed, cut off or in their way, and leave nothing in `mysql.wsrep_streaming_log`.
+//! Transactions that a group sends in parts (`wsrep_trx_fragment_size`), on three stock servers. They are committed or
+//! rolled back everywhere, also if a server is killed or cut off, or if another transaction conflicts. They leave
+//! nothing in `mysql.wsrep_streaming_log`.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -74,7 +75,7 @@ fn wait_stored(group: &Group, members: &[usize], count: usize) -> Result<()> {
     Ok(())
 }
 
-/// What `b` of a row is, everywhere.
+/// Requires this value of a row's `b` on all members.
 fn require(group: &Group, row: usize, value: usize) -> Result<()> {
     for member in group.running() {
         let mut conn = group.causal_connection(member)?;
@@ -206,8 +207,8 @@ fn require_lost(result: Result<()>) -> Result<()> {
     result.map_or(Ok(()), |()| Err(Error::Violation("a server that was killed goes on".into())))
 }
 
-/// The others have given up what a server had begun before it was cut off, and it does, too, when it is back. What the
-/// others had begun goes on there as if it had never been away.
+/// The others have rolled back the open transactions of a server that was cut off, and the server does so, too, when it
+/// is back. The open transactions of the others continue there without a gap.
 #[test]
 fn a_server_that_was_cut_off_gives_up_what_it_had_begun_and_nothing_else() {
     on_group(&[], |group| {

@@ -1,4 +1,4 @@
-//! Groups of two servers of which each may go on without the other one (`pc.ignore_sb`): nothing that was acknowledged is
+//! Groups of two servers of which each may continue without the other one (`pc.ignore_sb`). No acknowledged commit is
 //! lost when one is killed or stopped, it comes back by itself, and two histories are never mixed.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const ALL: [usize; 2] = [0, 1];
 const CLIENTS: u32 = 2;
-/// What each of two that have both gone on alone says of the other one.
+/// Message of each of two servers that have both continued alone.
 const TWO_HISTORIES: &str = "each of the two servers continued alone";
 
 fn provider() -> Provider {
@@ -36,7 +36,7 @@ fn run(mut group: Group, check: impl FnOnce(&mut Group) -> Result<()>) {
     result.unwrap_or_else(|error| panic!("{error}\n{}", group.log_tails(60)));
 }
 
-/// How often a server's error log says something.
+/// How often a server's error log contains a text.
 fn says(group: &Group, member: usize, what: &str) -> Result<usize> {
     Ok(group.server(member)?.error_log_tail(usize::MAX).matches(what).count())
 }
@@ -51,7 +51,7 @@ fn wait_status(group: &Group, member: usize, name: &str, value: &str) -> Result<
     poll_until(&what, PATIENCE, || Ok((group.status(member, name)? == value).then_some(())))
 }
 
-/// What an operator is told to do with the data directory of the server that is to get its state anew.
+/// The documented step in the data directory of the server that is to get a state transfer.
 fn forget_group(datadir: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(datadir)? {
         let path = entry?.path();
@@ -63,8 +63,8 @@ fn forget_group(datadir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Each is killed in turn, under load on both; the other one goes on, and the killed one gets what it lacks from its log,
-/// not a new state.
+/// Each is killed in turn, under load on both. The other one continues, and the killed one gets the missing write sets
+/// from its log, not a state transfer.
 #[test]
 fn one_of_two_goes_on_when_the_other_one_is_killed() {
     run(Group::create(&provider(), ALL.len(), small).unwrap(), |group| {
@@ -85,8 +85,8 @@ fn one_of_two_goes_on_when_the_other_one_is_killed() {
     });
 }
 
-/// One that was only stopped has not gone on alone: it comes back in the same life, and what its clients wait for is
-/// committed, or given up.
+/// A server that was only stopped has not continued alone. It comes back in the same incarnation, and the pending
+/// commits of its clients complete or are rolled back.
 #[test]
 fn one_of_two_that_was_stopped_comes_back() {
     run(Group::create(&provider(), ALL.len(), small).unwrap(), |group| {
@@ -105,8 +105,8 @@ fn one_of_two_that_was_stopped_comes_back() {
     });
 }
 
-/// Each round has something happen to one of two, under load, for a time that may or may not be enough for the other one
-/// to go on alone, which may then be killed and started again itself.
+/// In each round one of two has trouble, under load. The time may or may not be enough for the other one to continue
+/// alone, which may then be killed and started again itself.
 #[test]
 #[ignore = "make group-rounds"]
 fn nothing_is_lost_in_rounds_of_random_trouble_of_two() {
@@ -117,7 +117,8 @@ fn nothing_is_lost_in_rounds_of_random_trouble_of_two() {
         for round in 1..=rounds {
             load.wait_for_more(&ALL, 20, PATIENCE)?;
             let (victim, how) = (rng.usize(..2), rng.u8(..3));
-            // Who goes on after it was stopped, and does not hear the other one, would go on alone: a second history.
+            // A server that resumes after a stop, and cannot reach the other one, would continue alone: a second
+            // history.
             let kills_other = rng.u8(..3) == 0 && how != 1;
             let time = Duration::from_millis(rng.u64(..6000));
             println!(
@@ -129,7 +130,7 @@ fn nothing_is_lost_in_rounds_of_random_trouble_of_two() {
                 _ => group.shutdown(victim)?,
             }
             load.run_for(time);
-            // One that has gone on alone does so again when it is started; one that has not waits for the other one.
+            // A server that has continued alone does so again when it is started; any other waits for the other one.
             if kills_other {
                 group.kill9(1 - victim)?;
                 group.server_mut(1 - victim)?.spawn(&[])?;
@@ -151,7 +152,8 @@ fn nothing_is_lost_in_rounds_of_random_trouble_of_two() {
     });
 }
 
-/// Who is started without the other one waits for it: that one may have gone on alone. Who has gone on alone goes on so.
+/// A server that is started without the other one waits for it, since that one may have continued alone. A server that
+/// has continued alone continues so.
 #[test]
 fn who_was_just_started_does_not_go_on_alone() {
     run(Group::create(&provider(), ALL.len(), small).unwrap(), |group| {

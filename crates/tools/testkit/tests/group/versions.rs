@@ -1,5 +1,5 @@
 //! Groups of later MariaDB series, and a group that is upgraded to one, member by member and under load. A member is
-//! killed, all are, and one gets a state anew from the server's own script.
+//! killed, all are, and one gets a state transfer from the server's own script.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

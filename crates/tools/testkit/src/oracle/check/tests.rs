@@ -1,4 +1,4 @@
-//! What lies after a cut.
+//! Tests of the bytes after a cut.
 
 use super::*;
 

@@ -4,7 +4,7 @@ use redoubt_page::doublewrite::TRX_SYS_PAGE_NO;
 /// `full_crc32`, pages of 16 KiB.
 const FLAGS: u32 = 0x15;
 const PAGE_LEN_BYTES: usize = 16384;
-/// FIL header, page 0's flags in the FSP header, and its encryption data as MariaDB 10.11 was seen to write it.
+/// FIL header, page 0's flags in the FSP header, and its encryption data as MariaDB 10.11 writes it.
 const FSP_SPACE_FLAGS: usize = 54;
 const CRYPT_DATA: usize = 10428;
 const KEY_ID: u8 = 1;

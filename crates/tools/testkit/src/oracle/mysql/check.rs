@@ -27,7 +27,7 @@ use crate::node::Node;
 use crate::oracle::history::copy_directory;
 use redoubt_workload::check::{Snapshot, check_all_but};
 
-/// One that does not roll back never ends now and then.
+/// Timeout of a shutdown: a server that does not roll back sometimes never ends.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Differences of one crash that are described.
 const DESCRIBED: usize = 8;
@@ -37,7 +37,7 @@ const DESCRIBED: usize = 8;
 /// `page/page0cur.cc`, `mlog_parse_index` in `mtr/mtr0log.cc`).
 const DIRECTION_OF_INSERTS: std::ops::Range<usize> = 50..54;
 
-/// What crashes came to.
+/// Results of crashes.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Checked {
     /// Crashes.

@@ -1,8 +1,8 @@
-//! What a server that runs has on disk at one moment, and the same with its log cut earlier.
+//! The files of a running server at one moment, and the same with its log cut earlier.
 //!
-//! The server is stopped (SIGSTOP), its data directory is copied, and it continues: the copy is what kill -9 would have
-//! left. If no file was made, renamed or removed since, and no page in a file is as of later, the log may also end
-//! earlier: the server wrote no page after its redo, so a crash before the last writes would have left just that.
+//! The server is stopped (SIGSTOP), its data directory is copied, and it continues: the copy is the same as after kill
+//! -9. The log may also end earlier if no file was made, renamed or removed since, and no page in a file is of a later
+//! time. The server wrote no page after its redo, so a crash before the last writes would have left the same files.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -122,7 +122,7 @@ impl Log {
     }
 }
 
-/// What the log of a crash holds.
+/// Contents of the log after a crash.
 #[derive(Debug, Default)]
 pub struct Contents {
     /// End of the last whole mini-transaction.
@@ -148,8 +148,8 @@ pub fn contents(datadir: &Path) -> Result<Contents> {
     since(&set, start)
 }
 
-/// What the log of a directory holds from `start` on, where a mini-transaction starts. `None`: it does not go so far
-/// back any more.
+/// Contents of a directory's log from `start` on, where a mini-transaction starts. `None`: the log no longer reaches
+/// back that far.
 ///
 /// # Errors
 /// As for [`contents`].

@@ -1,4 +1,4 @@
-//! What `redoubt run --local-log` and the library refuse, and what they say.
+//! Refusals of `redoubt run --local-log` and the library, with their messages.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
