@@ -133,7 +133,7 @@ fn store(directory: &Path) -> FilePageStore {
 }
 
 fn directory() -> tempfile::TempDir {
-    // What is measured is the node's work, not the disk's.
+    // The benchmark measures the node's work, not the disk's.
     if Path::new("/dev/shm").is_dir() { tempfile::tempdir_in("/dev/shm") } else { tempfile::tempdir() }
         .unwrap()
 }

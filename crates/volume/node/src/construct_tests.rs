@@ -100,7 +100,8 @@ fn an_image_replaces_what_was_there_and_redo_goes_on_from_it() {
     verify(&builder.finish().unwrap(), FLAGS).unwrap();
 }
 
-/// What MySQL writes after its redo has come so far has all of it; what its recovery writes, as much as it says.
+/// An image that MySQL wrote after its redo up to here contains all of that redo; an image from its recovery contains
+/// redo up to its own LSN.
 #[test]
 fn an_image_of_mysql_has_the_lsn_of_the_stream_unless_recovery_wrote_it() {
     let format = Format { family: Family::MySql, flags: 0 };
@@ -398,7 +399,7 @@ fn whatever_was_stored_replay_from_before_leads_to_the_same_page() {
     assert!(scrubs > 500, "{scrubs}");
 }
 
-/// With every page write compared, too: what comes before an image may fit nothing but the page that was there.
+/// With every page write compared, too: entries before an image may fit only the former page.
 #[test]
 fn the_front_of_a_chain_is_built_from_the_image_in_it_and_not_from_what_comes_before() {
     let directory = tempfile::tempdir().unwrap();

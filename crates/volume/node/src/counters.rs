@@ -1,4 +1,4 @@
-//! What a volume counts since the node started. Names in [`Counters::snapshot`] are what `redoubt status` shows.
+//! Counters of a volume since the node started. `redoubt status` shows the names in [`Counters::snapshot`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,7 +8,7 @@ use redoubt_storage::ErrorKind;
 use redoubt_wire::WireError;
 use std::path::PathBuf;
 
-/// What the caller should do about an error.
+/// Reaction that an error requires from the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The same call may succeed later (for example when there is room on the disk again).
@@ -90,7 +90,7 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// What the caller should do.
+    /// Required reaction of the caller.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Io { source, .. } if is_no_space(source) => Kind::Retry,

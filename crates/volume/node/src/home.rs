@@ -1,9 +1,9 @@
 //! Where the files of a volume are: the seam between a volume and its disk.
 //!
-//! Everything that a volume reads or writes goes through the [`StorageDir`]s of a [`Home`]: its own directory, the
-//! contents of plain files, its log and its pages. [`DirectoryHome`] is directories of the operating system, encrypted
-//! or not ([`crate::at_rest`]), or raw devices ([`crate::place`]); a simulation puts a disk in their place that loses,
-//! tears and fails what a real one may.
+//! Everything that a volume reads or writes goes through the [`StorageDir`]s of a [`Home`]. They hold its own
+//! directory, the contents of plain files, its log and its pages. [`DirectoryHome`] has directories of the operating
+//! system, encrypted or not ([`crate::at_rest`]), or raw devices ([`crate::place`]). A simulation replaces them by a
+//! disk that loses, tears and fails as a real one may.
 
 use crate::at_rest::{KeyFile, Unlocked};
 use crate::error::NodeError;
@@ -178,7 +178,7 @@ impl Folder {
     /// Opens a file; makes an empty one if there is none.
     ///
     /// # Errors
-    /// Whatever the file system says.
+    /// Any error of the file system.
     pub fn open_or_create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         match self.dir.open(name) {
             Err(error) if error.kind() == ErrorKind::NotFound => self.dir.create(name),

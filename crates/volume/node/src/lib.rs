@@ -8,10 +8,9 @@
 //! page connection ---- construct <-------+
 //! ```
 //!
-//! Where things are: [`volume`] ties the parts of one volume together; [`log_buffer`], [`parser`], [`index`],
-//! [`construct`], [`rescue`], [`apply`], [`namespace`], [`plain`], [`checkpoint`] are the parts, [`place`],
-//! [`log_device`] and [`page_store`] say where and how they are stored, [`at_rest`] encrypts that; [`server`] is the
-//! network.
+//! Modules: [`volume`] ties the parts of one volume together. The parts are [`log_buffer`], [`parser`], [`index`],
+//! [`construct`], [`rescue`], [`apply`], [`namespace`], [`plain`] and [`checkpoint`]. [`place`], [`log_device`] and
+//! [`page_store`] define where and how they are stored; [`at_rest`] encrypts that. [`server`] is the network.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 

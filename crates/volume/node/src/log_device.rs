@@ -17,7 +17,7 @@ const MAX_WRITE_UNIT_BYTES: usize = 4096;
 /// Which log device, and how it writes.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// The device; `None`: whatever fits the place best.
+    /// The device; `None`: the best that the location supports.
     pub device: Option<DeviceKind>,
     /// Directory or raw block device for the logs of volumes that are made from now on. `None`: in the volume's
     /// directory.
@@ -45,7 +45,7 @@ impl Default for LogOptions {
     }
 }
 
-/// An open log device, and what an operator should know about it.
+/// An open log device, with warnings for the operator.
 pub struct Opened {
     /// The device.
     pub device: Box<dyn LogDevice>,

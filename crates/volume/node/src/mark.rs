@@ -1,8 +1,8 @@
 //! A position that only moves forward and that threads can wait for.
 //!
-//! W, D, P, A and X of a volume are marks. Invariant: [`Mark::get`] never goes back, and it has reached what a
-//! waiter was told is reached. Closing a mark wakes everyone; that is how a stopped volume lets its waiters go.
-//! Moving it wakes those who wait for no more than that, each once.
+//! W, D, P, A and X of a volume are marks. Invariant: [`Mark::get`] never goes back, and it has reached every position
+//! that a waiter was woken for. Closing a mark wakes all waiters; a stopped volume releases its waiters this way.
+//! Moving it wakes those that wait for no more than that, each once.
 //!
 //! Lock: `point`, a leaf.
 
@@ -56,7 +56,7 @@ impl Mark {
         Seq(self.waiters.durable())
     }
 
-    /// Where it stands, unless somebody is just moving it.
+    /// Its current point, unless a thread is just moving it.
     pub fn try_get(&self) -> Option<Point> {
         self.point.try_lock().map(|point| *point)
     }

@@ -33,7 +33,7 @@ impl MemoryBudget {
         self.limit_bytes
     }
 
-    /// What all volumes keep, in bytes.
+    /// Memory of all volumes, in bytes.
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
     }
@@ -47,7 +47,7 @@ impl Default for MemoryBudget {
     }
 }
 
-/// What one volume keeps.
+/// Memory of one volume.
 #[derive(Debug)]
 pub struct VolumeMemory {
     budget: Arc<MemoryBudget>,
@@ -77,7 +77,7 @@ impl VolumeMemory {
         self.budget.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// What the volume keeps, in bytes.
+    /// Memory of the volume, in bytes.
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
     }

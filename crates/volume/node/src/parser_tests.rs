@@ -225,7 +225,7 @@ fn a_dropped_and_a_trimmed_tablespace_get_new_objects_and_the_old_ones_die_with_
     let mut followed = Namespace::default();
     followed.apply(&*closed.names);
     assert!(followed == *fixture.names.read());
-    // A table in which no name changed says so.
+    // A table without name changes has no end.
     parser.close_table(end);
     assert!(fixture.index.open_table().end().is_none());
 }
@@ -320,7 +320,7 @@ fn a_write_to_a_file_that_the_volume_does_not_have_is_reported_once_and_makes_no
     let reported: Vec<_> = chunks.iter().map(|chunk| parser.handle(chunk).unwrap().unknown_file).collect();
     assert_eq!(reported, [Some("d/copied.frm".to_owned()), None, Some("d/other.frm".to_owned())]);
     assert_eq!(fixture.names.read().files().count(), 0);
-    // A tablespace is no plain file: somebody mixes them up.
+    // A tablespace is no plain file: the server mixes them up.
     let create = StreamFrame::Create { path: b"d/t.ibd", kind: FileKind::Tablespace, mode: 0o660 };
     let (create, write) = (fixture.chunk(&create), fixture.chunk(&write(b"d/t.ibd")));
     let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
@@ -355,7 +355,7 @@ fn trim_pages_that_no_server_writes_is_refused() {
     }
 }
 
-/// What is cut by a file of 768 pages, after these frames about a system tablespace of 1024.
+/// Objects that a file of 768 pages cuts, after these frames about a system tablespace of 1024.
 fn cut_after(frames: &[StreamFrame<'_>]) -> Vec<ObjectId> {
     let mut fixture = Fixture::new();
     let path: &[u8] = b"ibdata1";
@@ -511,7 +511,7 @@ fn what_is_in_a_file_says_more_of_an_import_than_its_name() {
     assert!(of_space(5).is_some() && holder("d/t.ibd") != of_space(5));
 }
 
-/// Somebody put the file back after DISCARD TABLESPACE, or an IMPORT TABLESPACE was killed before its checkpoint.
+/// The file was put back after DISCARD TABLESPACE, or an IMPORT TABLESPACE was killed before its checkpoint.
 #[test]
 fn the_file_of_an_import_stays_although_its_redo_ends_the_tablespace() {
     let mut fixture = Fixture::new();

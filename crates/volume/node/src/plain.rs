@@ -234,8 +234,8 @@ impl PlainStore {
         Ok(())
     }
 
-    /// Nobody may try again: the kernel reports a failed write once, and has dropped what it could not write. So a full
-    /// disk is no reason to wait here.
+    /// A retry is useless: the kernel reports a failed write once, and has dropped the unwritten data. So a full disk
+    /// is no reason to wait here.
     fn sync_file(&self, id: FileId, file: &dyn StorageFile) -> Result<(), NodeError> {
         file.sync_data().map_err(|error| NodeError::Unsynced { path: self.path(id), source: error })
     }
@@ -281,8 +281,7 @@ impl PlainStore {
         let has_new_names = {
             let mut open = self.open.lock();
             for (id, open) in open.files.iter_mut().filter(|(_, open)| open.is_dirty) {
-                // What is changed from now on is for the next sync. The file stays open here, also if it is closed
-                // there.
+                // Changes from now on are for the next sync. The file stays open here, even if it is closed there.
                 open.is_dirty = false;
                 dirty.push((*id, Arc::clone(&open.file)));
             }
@@ -327,7 +326,7 @@ impl PlainStore {
         file.len_bytes().map_err(|error| NodeError::io("read the length of", self.path(id), error))
     }
 
-    /// Reads until `out` is full or the file ends; what is after its end is left as it was.
+    /// Reads until `out` is full or the file ends; the rest of `out` stays as it was.
     ///
     /// # Errors
     /// [`NodeError::Io`].
@@ -336,8 +335,8 @@ impl PlainStore {
         file.read_at(offset_bytes, out).map(drop).map_err(|error| NodeError::io("read", self.path(id), error))
     }
 
-    /// Takes a file's contents out of the store for whoever still reads them; `None` if it has none. The next change
-    /// of the file finds it empty.
+    /// Takes a file's contents out of the store for a reader that still needs them; `None` if it has none. The next
+    /// change of the file finds it empty.
     ///
     /// # Errors
     /// [`NodeError::Io`].

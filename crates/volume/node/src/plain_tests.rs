@@ -193,7 +193,7 @@ fn no_file_is_closed_with_changes_that_no_sync_has_covered() {
         assert!(store.open.lock().files.len() <= MAX_OPEN_FILES);
     }
     store.execute(&Change::Remove(FileId(MANY - 1))).unwrap();
-    // What is removed need not be durable.
+    // A removed file need not be durable.
     closed_unsynced.lock().retain(|name| *name != name_of(FileId(MANY - 1)));
     assert_eq!(*closed_unsynced.lock(), Vec::<String>::new());
     store.sync().unwrap();

@@ -4,8 +4,8 @@
 //! Nothing is guessed. The base of a rebuilt page must be *complete*, which is so for
 //! * the newest image that the page journal was given: it is what should be in the page's place;
 //! * an older image whose LSN is not before the first redo in the log: all redo after it is there;
-//! * a page that the redo in the log starts from nothing (INIT_PAGE, FREE_PAGE, an image sent by the server, a tablespace
-//!   that was created or cut in that redo).
+//! * a page that the redo in the log starts from nothing (INIT_PAGE, FREE_PAGE, an image sent by the server, a
+//!   tablespace that was created or cut in that redo).
 //!
 //! [`PageHistory`] is pure: it is fed the frames of the log in order and collects everything about one page. An image
 //! in the stream names its page by path. If that path is not known today, or was renamed within the log, the page of

@@ -101,12 +101,12 @@ fn an_older_image_needs_all_redo_since() {
     assert_eq!(with_changes().rebuild(&[retained(START.0, 4, false)]), Ok((end, 2)));
     let error = with_changes().rebuild(&[retained(START.0 - 1, 4, false)]).unwrap_err();
     assert!(error.contains("from LSN 1000 on"), "{error}");
-    // What it has already is not done again.
+    // Redo that the image has already is not applied again.
     let mut log = Log::new();
     log.change(1);
     let lsn = log.lsn;
     assert_eq!(log.rebuild(&[retained(lsn.0, 4, false)]), Ok((lsn, 4)));
-    // One that is itself damaged does not count.
+    // A damaged image does not count.
     let mut torn = retained(START.0 + 1, 4, false);
     torn.page[9000] ^= 1;
     let older = retained(START.0, 5, false);

@@ -1,9 +1,9 @@
 //! Seeded model test: parser, log index, apply, construct and early building against a plain replay in memory.
 //!
-//! The model applies every mini-transaction to its page at once. The node's parts get the same stream with random
-//! table boundaries, applies, early building, readers that looked at D long ago, and crashes, also in the middle of
-//! applying a table, after which the stream is parsed again from A with other boundaries. Every page read must be
-//! what the model has at that point, byte for byte.
+//! The model applies every mini-transaction to its page at once. The node's parts get the same stream, with random
+//! table boundaries, applies, early building, and readers that looked at D long ago. They also crash, even in the
+//! middle of applying a table; then the stream is parsed again from A with other boundaries. Every page read must equal
+//! the model's page at that point, byte for byte.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -250,7 +250,7 @@ impl<'d> Parts<'d> {
     }
 }
 
-/// What was counted over a run.
+/// Counts of a run.
 #[derive(Default, Debug)]
 struct Counts {
     reads: u64,

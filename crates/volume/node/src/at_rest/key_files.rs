@@ -122,7 +122,7 @@ impl VolumeKeys {
     }
 }
 
-/// Is this a key file, and can only the node's user and root read and write it? What belongs to root may be read by a
+/// Is this a key file, and can only the node's user and root read and write it? A file of root may be readable by a
 /// group, or by an access control list, which shows as one: so services hand out secrets.
 fn check(path: &Path, metadata: &Metadata, user: u32) -> Result<(), AtRestError> {
     let (mode, owner, len_bytes) = (metadata.mode() & 0o7777, metadata.uid(), metadata.len());

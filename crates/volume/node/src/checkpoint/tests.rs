@@ -139,7 +139,7 @@ fn open_sim(disk: &SimDisk) -> (CheckpointFiles, NodeCheckpoint) {
     CheckpointFiles::open(&folder).unwrap()
 }
 
-/// Opens what a crash left, which must be `last` or `failed`, and goes on from there for a while.
+/// Opens the files that a crash left, which must hold `last` or `failed`, and continues from there for a while.
 fn check_after(
     disk: &SimDisk,
     last: &NodeCheckpoint,

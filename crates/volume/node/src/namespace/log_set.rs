@@ -1,6 +1,6 @@
 //! The files of MySQL's redo log: their names, lengths and headers, and the server's newest checkpoint.
 //!
-//! What is in them besides is composed from the stream ([`crate::volume::server_log`]). They are no files of the
+//! The rest of their contents is composed from the stream ([`crate::volume::server_log`]). They are no files of the
 //! [`Namespace`](super::Namespace) otherwise: the server makes and removes them all the time.
 
 use crate::error::NodeError;
@@ -82,7 +82,7 @@ impl LogSetEntry {
     }
 }
 
-/// What the write of a first block has changed.
+/// Effect of a write of a first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Front {
     /// Nothing.

@@ -1,4 +1,4 @@
-//! What frames of the stream and FILE_ records do to the names.
+//! Effects of stream frames and FILE_ records on the names.
 
 use super::log_set::{LogSetFile, wrong_front};
 use super::{
@@ -117,7 +117,7 @@ impl Namespace {
         self.tables.change_object(object.0, |entry| entry.name = Some(path));
     }
 
-    /// The server was seen to write pages of `space` to the file at `path`.
+    /// The server wrote pages of `space` to the file at `path`.
     pub fn bind_space(&mut self, path: &str, space: SpaceId) -> Vec<Effect> {
         let mut effects = Vec::new();
         if let Some(file) = self.tables.file_at(path) {

@@ -23,7 +23,7 @@ fn random(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| rng.u8(..)).collect()
 }
 
-/// What is said of the file is true.
+/// The file's checksum is true.
 fn require_true(store: &PlainStore, disk: &SimDisk, what: &str) {
     let contents = disk.content("00000007");
     let expected = Checksum { len_bytes: contents.len() as u64, crc: crc32c::crc32c(&contents) };
@@ -61,7 +61,7 @@ fn a_change_while_a_file_is_read_is_noticed() {
     let disk = SimDisk::new(1);
     let store = store(&disk);
     store.write(FILE, 0, &random(LONG, 1)).unwrap();
-    // What `of` does, with a change in between.
+    // The steps of `of`, with a change in between.
     store.checksums.state.lock().under_way = Some((FILE, u64::MAX));
     store.write(FILE, 9, b"x").unwrap();
     assert_eq!(store.checksums.state.lock().under_way.take(), Some((FILE, 9)));

@@ -1,4 +1,4 @@
-//! Who may ask for what.
+//! Rights of peers: requests that each may send.
 //!
 //! | | certificate of the volume | of another volume | administrator |
 //! |---|---|---|---|
@@ -8,8 +8,8 @@
 //! | status | of its volume | of its volume | of all |
 //! | create, delete, import | no | no | yes |
 //!
-//! Invariant: a refusal is the same whether the volume it was about exists or not. On a connection in plain text
-//! everything is allowed; a node offers those on its own host only, unless it was told to trust its network.
+//! Invariant: a refusal is the same whether its volume exists or not. On a connection in plain text everything is
+//! allowed; a node offers those on its own host only, unless it is configured to trust its network.
 
 use crate::error::NodeError;
 use redoubt_transport::Identity;

@@ -1,4 +1,4 @@
-//! How often the log is told of connections that went wrong.
+//! Limits how often failed connections are logged.
 
 use redoubt_sync::time;
 use std::time::{Duration, Instant};

@@ -31,13 +31,13 @@ impl Unpacker {
     }
 }
 
-/// What comes from a connection that is compressed as a whole or in part. It waits for the connection only when all
-/// that came before is handed on, so that a sender who waits for an answer gets it.
+/// Decompressed bytes of a connection that is compressed as a whole or in part. It waits for the connection only when
+/// all previous bytes have been returned, so that a sender that waits for an answer gets it.
 struct Unpacked<'s> {
     stream: &'s dyn Connection,
     unpacker: Unpacker,
     packed: Vec<u8>,
-    /// What of `packed` is to be unpacked.
+    /// Part of `packed` that is not decompressed yet.
     left: std::ops::Range<usize>,
     /// All room was filled the last time.
     has_more: bool,

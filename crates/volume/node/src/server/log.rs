@@ -11,7 +11,7 @@ use redoubt_wire::hello::{Compression, Hello};
 /// Serves it until it ends.
 ///
 /// # Errors
-/// Whatever ended it, except that the peer closed it.
+/// The error that ended it; none if the peer closed it.
 pub fn serve(volume: &Volume, hello: &Hello, stream: &dyn Connection) -> Result<(), NodeError> {
     let accepted = match volume.accept_log(hello) {
         Ok(accepted) => accepted,
@@ -27,7 +27,7 @@ pub fn serve(volume: &Volume, hello: &Hello, stream: &dyn Connection) -> Result<
     receive(volume, accepted.connection, reader)
 }
 
-/// However serving ends, the volume is told.
+/// Disconnects from the volume, however serving ends.
 struct Connected<'v> {
     volume: &'v Volume,
     connection: u64,
@@ -44,7 +44,7 @@ fn receive(volume: &Volume, connection: u64, mut reader: FrameReader<'_>) -> Res
         if volume.receive(connection, frame)? == Received::NotCurrent {
             return Ok(());
         }
-        // What has come together is written together.
+        // Frames that arrived together are written together.
         if !reader.has_whole_frame() {
             volume.write_received()?;
         }

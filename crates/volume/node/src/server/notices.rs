@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Serves it until it ends.
 ///
 /// # Errors
-/// Whatever ended it, except that the peer closed it.
+/// The error that ended it; none if the peer closed it.
 pub fn serve(volume: &Volume, hello: &Hello, connection: &Arc<dyn Connection>) -> Result<(), NodeError> {
     let stream = &**connection;
     // The Welcome is the first thing on it, then come the notices, from whichever thread.

@@ -19,7 +19,7 @@ const PACKED_LEN_BYTES_MIN: usize = 512;
 /// Serves it until it ends.
 ///
 /// # Errors
-/// Whatever ended it, except that the peer closed it.
+/// The error that ended it; none if the peer closed it.
 pub fn serve(volume: &Volume, hello: &Hello, stream: &dyn Connection) -> Result<(), NodeError> {
     let mut reader = FrameReader::new(stream);
     let mut writer = FrameWriter::new(stream);

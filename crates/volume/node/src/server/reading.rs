@@ -1,7 +1,7 @@
-//! Volumes for readers in this process, who ask without a connection: NFS.
+//! Volumes for readers in this process, which have no connection: NFS.
 //!
-//! Invariants: a reader has the volume of one identity. What is deleted and made again under the same name is another
-//! one, and his is gone. A moment is given up with the last reader of it.
+//! Invariants: a reader has the volume of one identity. A volume that is deleted and created again under the same name
+//! is another one, and the reader's own is gone. A moment is given up with its last reader.
 
 use super::Node;
 use super::view::KeptMoment;
@@ -40,7 +40,7 @@ impl Node {
         !self.opening.statuses().is_empty()
     }
 
-    /// Some volumes could not be opened. Nothing is known of them but their names.
+    /// Some volumes could not be opened. Only their names are available to readers.
     pub fn has_unusable_volumes(&self) -> bool {
         !self.unusable.lock().is_empty()
     }

@@ -73,7 +73,7 @@ fn rooms(data_directory: &Path) -> Result<Vec<Room>> {
     add(data_directory.to_owned())?;
     for volume in std::fs::read_dir(data_directory.join("volumes"))? {
         for part in Part::directories(&volume?.path()) {
-            // A volume may be deleted while it is looked at.
+            // A volume may be deleted meanwhile.
             if let Ok(target) = std::fs::canonicalize(part) {
                 let _ = add(target);
             }

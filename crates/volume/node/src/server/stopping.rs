@@ -1,4 +1,4 @@
-//! What a node that is stopping waits for, in words for the operator.
+//! Steps that a stopping node waits for, in words for the operator.
 
 use redoubt_sync::Mutex;
 
@@ -27,7 +27,7 @@ impl Steps {
         }
         let mut steps = under_way.clone();
         drop(under_way);
-        // Whoever calls stop beside another waits for the same.
+        // A second caller of stop waits for the same.
         steps.sort();
         steps.dedup();
         let threads = thread_names();

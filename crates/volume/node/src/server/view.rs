@@ -11,7 +11,7 @@ use redoubt_wire::page::FileId;
 use redoubt_wire::view::{LIVE, MAX_READ_LEN_BYTES, ViewReply, ViewRequest};
 use std::sync::Arc;
 
-/// What a connection reads.
+/// Moment and log that a connection reads.
 #[derive(Default)]
 pub struct Reading {
     moment: Option<KeptMoment>,
@@ -36,7 +36,7 @@ impl KeptMoment {
         Ok(Self { volume: Arc::clone(volume), number, end_lsn })
     }
 
-    /// What is kept.
+    /// The export of the moment.
     ///
     /// # Errors
     /// As [`Volume::moment`].

@@ -1,4 +1,4 @@
-//! The file of what was put aside: ranges of any length, reused when they are given back.
+//! The file of a snapshot's copies: ranges of any length, reused when they are given back.
 //!
 //! Invariant: a range that was handed out holds its bytes until it is given back. The file has no name, so nothing of
 //! it is left when it is closed.
@@ -25,7 +25,7 @@ struct Room {
     free: BTreeMap<u32, Vec<u64>>,
 }
 
-/// The file of what was put aside: ranges of any length, reused when they are given back.
+/// The file of a snapshot's copies: ranges of any length, reused when they are given back.
 pub struct Aside {
     file: Arc<dyn StorageFile>,
     path: PathBuf,
@@ -75,7 +75,7 @@ impl Aside {
         }
     }
 
-    /// What was put there.
+    /// The copy in a range.
     ///
     /// # Errors
     /// [`NodeError::Io`].
@@ -86,7 +86,7 @@ impl Aside {
         if len == bytes.len() { Ok(bytes) } else { Err(io(std::io::ErrorKind::UnexpectedEof.into())) }
     }
 
-    /// Nobody needs it any more.
+    /// The copy is no longer needed.
     pub fn give_back(&self, range: AsideRange) {
         self.room.lock().free.entry(range.len_bytes).or_default().push(range.offset_bytes);
     }

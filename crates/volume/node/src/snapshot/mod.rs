@@ -5,8 +5,8 @@
 //! the *current* content first and looks for a copy second. So it never misses a change that is made in between, and
 //! never sees half of one.
 //!
-//! Copies are in one unlinked file, which goes away with the snapshot, at the latest with the process. The file is at most as
-//! long as the pages and blocks that are changed before the reader reaches them.
+//! Copies are in one unlinked file, which goes away with the snapshot, at the latest with the process. The file is at
+//! most as long as the pages and blocks that are changed before the reader reaches them.
 //!
 //! A failure to copy (a full disk) makes the snapshot unusable; the volume is not affected.
 //!

@@ -1,7 +1,7 @@
 //! Pages of a snapshot that were changed since.
 //!
-//! The apply thread asks [`PagesAside::is_needed`] before it writes a page and puts the stored one aside; the reader
-//! looks after it has read the store ([`PagesAside::get`]) and says how far it has come ([`PagesAside::passed`]).
+//! The apply thread asks [`PagesAside::is_needed`] before it writes a page and copies the stored one. The reader looks
+//! for a copy after it has read the store ([`PagesAside::get`]), and reports its progress ([`PagesAside::passed`]).
 //!
 //! Lock: a leaf, but for the file's free ranges. It is held while a range is read, so that no range is given back and
 //! used again meanwhile.
@@ -35,14 +35,14 @@ impl PagesAside {
         Self { aside: Arc::clone(aside), state: Mutex::default() }
     }
 
-    /// The page is neither put aside nor passed.
+    /// The page is neither copied nor passed.
     pub fn is_needed(&self, key: PageKey) -> bool {
         let state = self.state.lock();
         !state.ranges.contains_key(&key)
             && state.next_pages.get(&key.object()).is_none_or(|next| key.page_no() >= *next)
     }
 
-    /// Puts a page aside, unless that was done before.
+    /// Copies a page, unless it has been copied before.
     ///
     /// # Errors
     /// [`NodeError::Io`].
@@ -58,7 +58,7 @@ impl PagesAside {
         Ok(())
     }
 
-    /// The page as of the snapshot, if it was put aside.
+    /// The copy of a page as of the snapshot, if there is one.
     ///
     /// # Errors
     /// [`NodeError::Io`]; [`NodeError::Refused`] for a page that was passed: what is stored may be newer.
@@ -84,7 +84,7 @@ impl PagesAside {
         }
     }
 
-    /// How many are put aside.
+    /// Number of copies.
     pub fn count(&self) -> usize {
         self.state.lock().ranges.len()
     }

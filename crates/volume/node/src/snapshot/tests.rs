@@ -33,7 +33,7 @@ fn pages_are_read_as_they_were_whatever_is_written_meanwhile() {
         let was: BTreeMap<_, _> = keys.iter().map(|key| (*key, vec![rng.u8(..); 64])).collect();
         let mut stored = was.clone();
         for key in &keys {
-            // What the reader takes first.
+            // The reader's first read.
             let mut read = stored[key].clone();
             for step in 0..rng.usize(..6) {
                 let changed = keys[rng.usize(..keys.len())];

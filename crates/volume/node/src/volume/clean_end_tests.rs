@@ -103,12 +103,12 @@ fn a_file_operation_that_may_be_rolled_back_is_left_to_the_servers_recovery() {
         let mut names = killed(checkpoints());
         record(&mut names, &FileRecord::Rename { old_path: b"./d/t.ibd", new_path: b"./d/u.ibd" }, Lsn(lsn));
         names.rename("d/t.ibd", "d/u.ibd");
-        // What is only changed is named as well.
+        // A changed file is named as well.
         record(&mut names, &FileRecord::Modify { path: b"./d/u.ibd" }, END);
         let found = frames(&names, END, Lsn(0));
         let expected = if is_settled { Ok(()) } else { Err(LeftAsIs::RecentFileOperation(Lsn(lsn))) };
         assert_eq!(found.map(drop), expected, "at {lsn}");
-        // Nobody forgets it when the log gets another length, or when the names are stored.
+        // It survives another length of the log, and the storing of the names.
         let log_file = names.log_file().unwrap().clone();
         names.set_log_file(LogFileEntry { file_size_bytes: 2 << 20, last_file_operation_lsn: 0, ..log_file });
         let mut stored = Namespace::default();

@@ -1,4 +1,4 @@
-//! What a volume waits for, and when it continues.
+//! Waits of a volume, and their ends.
 
 use super::*;
 use redoubt_sync::thread;

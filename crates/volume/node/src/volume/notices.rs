@@ -30,7 +30,7 @@ impl NoticeWriter {
         if redoubt_wire::frame::append_frame(&mut frame, kind, self.position, &payload).is_ok()
             && self.stream.write_all(&frame).is_err()
         {
-            // Its reader must notice. What the server sent on its log connection still counts.
+            // Its reader must notice. Frames that the server sent on its log connection still count.
             self.stream.shutdown();
         }
         self.position += 1;

@@ -32,8 +32,8 @@ impl Volume {
         self.plain.read(file, offset_bytes, out)
     }
 
-    /// Names, and checksums of plain files, of everything received so far. Nobody is fenced, and no lock of the names
-    /// is held while files are read.
+    /// Names, and checksums of plain files, of everything received so far. No server is fenced, and no lock of the
+    /// names is held while files are read.
     ///
     /// # Errors
     /// [`NodeError::NotNow`] if what was received does not become durable; [`NodeError::Stopped`], [`NodeError::Io`].

@@ -1,7 +1,7 @@
 //! Damaged pages of a volume: rebuilding them when they are read, and writing them again.
 //!
-//! Whoever reads a page finds the damage; only the apply thread, which alone writes pages, writes the rebuilt page to
-//! the store. Until then each read of the page rebuilds it.
+//! A reader of a page finds the damage; only the apply thread, which alone writes pages, writes the rebuilt page to the
+//! store. Until then each read of the page rebuilds it.
 
 use super::Volume;
 use crate::counters::add;
@@ -16,7 +16,7 @@ use redoubt_redo::PageId;
 const MAX_ATTEMPTS: usize = 5;
 
 impl Volume {
-    /// What the log says about a page, up to A. Beside it the LSN from which on the log has redo.
+    /// History of a page in the log, up to A, and the LSN from which on the log has redo.
     fn page_history(
         &self,
         key: PageKey,
@@ -34,7 +34,7 @@ impl Volume {
                 Ok(_) => return Ok((history, log_start.lsn)),
                 Err(error) => {
                     attempt += 1;
-                    // What has just been applied may have been cut off the log meanwhile.
+                    // Redo that has just been applied may have been cut off the log meanwhile.
                     let was_cut = self.applying.points().1 != log_start;
                     if !was_cut || attempt == MAX_ATTEMPTS {
                         return Err(error);

@@ -3,8 +3,8 @@
 //! Invariant: the log is kept from the oldest of what the node's checkpoint and its pins need; for every LSN from there
 //! on a position at or before it is remembered.
 //!
-//! A pin may have an end: who reads the log as the server's log file gets no more than that file has room for. A reader
-//! that hangs would otherwise fill the node's disk.
+//! A pin may have an end: a reader of the log as the server's log file gets no more than that file has room for. A
+//! reader that hangs would otherwise fill the node's disk.
 //!
 //! Lock: a leaf.
 
@@ -64,8 +64,8 @@ impl Drop for Pin {
 }
 
 impl Retention {
-    /// The log begins at `log_start`. What comes until the next remembered position has its position there: that is
-    /// at or before each LSN of it, if perhaps far before.
+    /// The log begins at `log_start`. Redo before the next remembered position has its position there: at or before
+    /// each of its LSNs, if perhaps far before.
     pub fn begin(&self, log_start: Point) {
         self.0.lock().positions.push_back(log_start);
     }

@@ -1,4 +1,4 @@
-//! What `redoubt status` shows of a volume.
+//! The status of a volume for `redoubt status`.
 
 use super::Volume;
 use super::context::Condition;
@@ -40,7 +40,7 @@ impl Volume {
             attached_by: identity.attached_by,
             newest_server: identity.newest_server,
             server_certificate_expires_s: self.session.certificate_expires_s(),
-            // Who serves them knows.
+            // The network side of the node fills these in.
             connections: 0,
             local_connections: 0,
             w_lsn: received.lsn.0,

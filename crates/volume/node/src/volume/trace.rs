@@ -10,7 +10,7 @@ impl Volume {
     /// Begins to measure one in so many commits and page reads.
     ///
     /// # Errors
-    /// [`NodeError::Refused`] if somebody else traces the volume; [`NodeError::Stopped`].
+    /// [`NodeError::Refused`] if the volume is being traced already; [`NodeError::Stopped`].
     pub fn begin_trace(&self, one_in: u32) -> Result<(), NodeError> {
         self.context.check_running()?;
         if !self.context.tracer.begin(one_in) {

@@ -1,4 +1,4 @@
-//! Self-verification: comparing a page the server wanted to write with ours.
+//! Self-verification: comparing a page that the server would have written with the node's page.
 //!
 //! Owns the differences that were found. Any of them stops the volume at once, also for later starts of the node (file
 //! `stopped`). The report file names the page and both LSNs; when the server still has the page's image, it is asked
@@ -35,7 +35,7 @@ pub struct Mismatch {
     text: String,
 }
 
-/// Self-verification: comparing a page the server wanted to write with ours.
+/// The differences that were found.
 pub struct Verification {
     context: Arc<Context>,
     mismatches: Mutex<Vec<Mismatch>>,
@@ -104,7 +104,7 @@ impl Verification {
         let (format, ours) = (builder.format, case.page.to_vec());
         self.mismatches.lock().push(Mismatch { page, lsn, format, ours, name, text });
         self.context.notices.send(&Notice::NeedImage { path: path.into_bytes(), page_no, lsn });
-        // Makes the stop outlast a restart of the node: somebody has to look first.
+        // Makes the stop outlast a restart of the node: an operator has to act first.
         if let Err(error) = self.context.own.write(STOPPED, reason.as_bytes()) {
             tracing::error!(event = "verify_stop_failed", volume = self.context.name, %error, "cannot keep the volume stopped");
         }
@@ -148,7 +148,7 @@ impl Verification {
     }
 }
 
-/// A mismatch stopped the volume earlier, and nobody has removed the note of it.
+/// A mismatch stopped the volume earlier, and its note has not been removed.
 ///
 /// # Errors
 /// [`NodeError::Stopped`] saying why and what to do.

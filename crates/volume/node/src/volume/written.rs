@@ -15,7 +15,7 @@ struct EndQueue {
     closed: bool,
 }
 
-/// See the module.
+/// Ends of the batches that a pipelined device is writing.
 #[derive(Default)]
 pub struct WrittenEnds {
     state: Mutex<EndQueue>,

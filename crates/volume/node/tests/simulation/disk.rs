@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What the parts of the disk belong to.
+/// Parts of the disk, by owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     Own,
@@ -86,7 +86,7 @@ impl Life {
             self.had_errors.store(true, Ordering::Release);
             self.facts.count_fault(what);
             simulation::note(|| format!("{part:?} {what}: {error}"));
-            // A thread that prepares spare segments may fail without harm: nobody relies on them yet.
+            // A thread that prepares spare segments may fail without harm: they are not in use yet.
             let is_spare = std::thread::current().name() == Some("log-spares");
             if what == "sync" && !is_spare {
                 self.facts.sync_failed(part);
@@ -385,7 +385,7 @@ impl PageStore for WatchedStore {
     }
 }
 
-/// What a power cut right now would leave of the log: its end, and its bytes from its start on.
+/// Contents of the log after a power cut right now: its end, and its bytes from its start on.
 pub fn log_after_power_cut(disk: &SimDisk, options: &NodeOptions) -> Result<(Seq, Vec<u8>), NodeError> {
     let after = disk.after_power_cut();
     let io = SimIo::new(&after, options.log.max_in_flight);

@@ -65,7 +65,7 @@ fn describe(failure: &Failure) -> String {
     )
 }
 
-/// What many worlds came to.
+/// Sums over many worlds.
 #[derive(Default, Debug)]
 struct Sum {
     worlds: u64,

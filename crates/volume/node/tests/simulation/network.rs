@@ -119,7 +119,7 @@ impl Pipe {
             if let Some(left) = &mut state.left {
                 *left -= passes;
                 if *left == 0 {
-                    // What has passed may still arrive; this side learns of it now.
+                    // Bytes that have passed may still arrive; this side learns of the end now.
                     state.is_ended = true;
                 }
             }
@@ -182,7 +182,8 @@ pub fn connect(weather: &Arc<Weather>) -> (Arc<End>, Arc<End>) {
 }
 
 /// Closes its end when it goes, as the kernel does for a process. A kill may come in the middle of that: a thread that
-/// is killed leaves at the next point, destructor or not. Then the inner one closes it, for nobody leaves twice.
+/// is killed leaves at the next point, destructor or not. Then the inner one closes it, because a thread is killed
+/// once.
 pub struct Closing {
     end: Arc<End>,
     _again: ClosingAgain,
@@ -234,7 +235,7 @@ impl Connection for End {
         self.to.write(bytes, self.weather.delay_micros.load(Ordering::Relaxed), timeout)
     }
 
-    /// A simulated write is under way at once, and whoever writes waits for nobody.
+    /// A simulated write is under way at once, and the writer does not wait.
     fn write_now(&self, bytes: &[u8]) -> Result<Written> {
         self.write_all(bytes).map(|()| Written::All)
     }

@@ -1,6 +1,6 @@
 //! Logged frames that are not durable yet.
 //!
-//! Invariants: frames are contiguous (each starts where the one before ends), `end` is where the last one ends,
+//! Invariants: frames are contiguous (each starts at the end of the previous one), `end` is the end of the last one,
 //! and every frame from the oldest not durable one on is kept, so that it can be sent again.
 
 use redoubt_wire::frame::{HEADER_LEN_BYTES, encode_header};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Why the node and this library cannot go on from where the node stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
-    /// The node wants frames that were durable.
+    /// The node requests frames that were durable.
     #[error(
         "the storage node expects position {wanted}, but everything before {oldest} was acknowledged as durable: \
          the node lost acknowledged data (was an older copy of its directory put back?); \

@@ -1,4 +1,4 @@
-//! One simulated world: a node with one volume, servers, a disk, a network, and what goes wrong with them.
+//! One simulated world: a node with one volume, servers, a disk, a network, and their faults.
 //!
 //! A seed says everything: settings of the node, workload, faults, who runs when. The first half is *storm*: faults
 //! of all kinds, and only safety is asked for. Then comes *calm*: no more faults, and everything must heal: a server
@@ -380,7 +380,7 @@ impl World {
         self.facts.count_fault("server killed");
     }
 
-    /// What a power cut would leave now holds everything that was acknowledged.
+    /// Checks that a power cut now would leave everything that was acknowledged.
     fn examine(&mut self) {
         let Some(node) = &self.node else { return };
         if self.volume().is_none() {
@@ -440,7 +440,7 @@ impl World {
             node.life.disk.clear_faults();
             node.life.delay_micros.store(0, Ordering::Relaxed);
         }
-        // Whoever ran in the storm ran with its network.
+        // A server from the storm still has the storm's network.
         self.stop_servers();
         for _ in 0..100 {
             self.bury_node();
@@ -454,7 +454,7 @@ impl World {
         }
     }
 
-    /// What the node cannot understand stops the volume.
+    /// Input that the node cannot parse stops the volume.
     fn meets_unknown_input(&mut self) {
         let current = self.facts.generation();
         let Some((_, server)) = self.servers.iter().find(|(_, server)| server.generation == current) else {

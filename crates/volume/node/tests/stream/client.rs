@@ -16,7 +16,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Longest wait for anything the node must do.
+/// Timeout for any action of the node.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Says hello and returns the answer.

@@ -1,4 +1,4 @@
-//! What is written per redo byte: a page that many records of a batch touch is written once.
+//! Bytes written per byte of redo: a page that many records of a batch touch is written once.
 
 use super::client::{ControlClient, LogClient};
 use super::protocol::Stream;
@@ -40,7 +40,7 @@ fn a_page_touched_by_a_thousand_records_of_a_batch_is_written_once() {
     node.stop();
 }
 
-/// What a node finds in its log is applied at once, with one write for a page that is in all of its tables, and without
+/// A node applies the backlog in its log at once, with one write for a page that is in all of its tables, and without
 /// waiting for the last table to become old.
 #[test]
 fn a_backlog_is_written_once_however_many_tables_it_has() {

@@ -1,5 +1,5 @@
-//! A log connection that is compressed as a whole: the same stream, and what is no such stream ends the connection
-//! only.
+//! A log connection that is compressed as a whole: it carries the same stream, and invalid compressed data ends the
+//! connection only.
 
 use super::client::{LogClient, PageClient};
 use super::protocol::{Fixture, Stream, changed};
@@ -28,7 +28,7 @@ fn frames_arrive_one_by_one_and_a_new_connection_begins_anew() {
     log.send(&stream.frame(&write)).unwrap();
     assert!(log.wait_durable(stream.seq));
     drop(log);
-    // One that is not compressed, one that is, and one after the frames were read from the log again.
+    // A connection without compression, one with it, and one after the frames were read from the log again.
     let mut plain = fixture.log(1, stream.seq);
     plain.send(&stream.change(3, b"plain")).unwrap();
     assert!(plain.wait_durable(stream.seq));

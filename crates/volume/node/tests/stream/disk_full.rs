@@ -1,4 +1,4 @@
-//! A full disk under the node: it waits, says why, and goes on by itself when there is room; nothing is lost.
+//! A full disk under the node: it waits, reports why, and continues by itself when there is room; nothing is lost.
 
 use super::client::{ControlClient, LogClient, PATIENCE, PageClient};
 use super::encoder::MtrWriter;

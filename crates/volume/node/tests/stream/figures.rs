@@ -1,4 +1,4 @@
-//! What a batch costs with many files, and how long a volume takes to open. Prints; judges nothing.
+//! Costs of a batch with many files, and the time to open a volume. Prints; judges nothing.
 //!
 //! `TABLES=100000 REDO_MIB=300 PLACE=/var/tmp cargo test --release -p redoubt-node --test stream figures -- --ignored
 //! --nocapture`; `KEEP` names a directory that is to get a copy of the node's.

@@ -1,4 +1,4 @@
-//! Imports of what a killed server leaves: page files that lack changes of pages that were freed while they were dirty.
+//! Imports of a killed server's files: they lack changes of pages that were freed while they were dirty.
 
 use super::client::{ControlClient, LogClient, PageClient};
 use super::encoder::MtrWriter;
@@ -80,7 +80,7 @@ fn much_redo() -> Vec<u8> {
 #[test]
 fn redo_of_pages_that_were_freed_while_dirty_is_left_out_also_across_tables() {
     let delete = |page| mtr(|mtr| _ = mtr.extended(page, &DELETE));
-    // What makes the first record of the page void, long after it.
+    // Redo that makes the first record of the page void, long after it.
     let resets = [
         ((5, 4), mtr(|mtr| _ = mtr.free((5, 4)))),
         ((5, 4), mtr(|mtr| _ = mtr.write((5, 4), 3, &[1]).free((5, 4)))),
@@ -90,7 +90,7 @@ fn redo_of_pages_that_were_freed_while_dirty_is_left_out_also_across_tables() {
             (6, 4),
             mtr(|mtr| _ = mtr.trim((6, 640)).init((6, 0)).write_absolute((6, 0), 54, &FLAGS.0.to_be_bytes())),
         ),
-        // Its file is gone: nobody knows what its pages are like.
+        // Its file is gone, so the format of its pages is unknown.
         ((7, 4), mtr(|mtr| _ = mtr.file(0x90, 7, b"./t7.ibd"))),
     ];
     for (page, reset) in resets {
@@ -102,7 +102,7 @@ fn redo_of_pages_that_were_freed_while_dirty_is_left_out_also_across_tables() {
         let mut control = ControlClient::connect(node.address).unwrap();
         assert_eq!(control.status().a_lsn, FIRST_LSN.0 + redo.len() as u64, "not all was applied");
         drop(control);
-        // The next start has only what is stored and what comes after it.
+        // The next start has only the stored pages and later redo.
         node.stop();
         let node = LocalNode::open(&options(directory.path(), SMALL));
         let mut control = ControlClient::connect(node.address).unwrap();

@@ -29,7 +29,7 @@ fn a_volume_goes_on_with_any_device_and_finds_its_log_elsewhere() {
     let mut generation = 0;
     let kinds = [DeviceKind::File, DeviceKind::Block, DeviceKind::Pmem, DeviceKind::Block, DeviceKind::File];
     for (round, kind) in kinds.into_iter().enumerate() {
-        // Only the node that makes the volume is told where logs are.
+        // Only the node that creates the volume has a location for logs configured.
         let place = (round == 0).then(|| logs.clone());
         let node = LocalNode::open(&with_log(directory.path(), LogOptions { place, ..device(kind) }));
         let mut control = ControlClient::connect(node.address).unwrap();

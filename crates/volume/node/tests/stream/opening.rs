@@ -1,7 +1,7 @@
 //! A node that has just started serves while its volumes are still being opened.
 //!
-//! Opening waits for whoever has a lock on a file that it reads, as it does for writes that a process which is gone had
-//! under way. So a test can say when it continues.
+//! Opening waits for a lock on a file that it reads, as it does for pending writes of a process that is gone. So a test
+//! can control when it continues.
 
 use super::client::{ControlClient, connect, hello};
 use super::protocol::{Fixture, Stream, changed};

@@ -213,7 +213,7 @@ fn what_a_server_sent_before_it_died_is_there_for_the_next() {
         wire.extend(stream.change(3 + n % 200, &filler));
     }
     let mut log = fixture.log(1, 0);
-    // All of it is on the connection, and much of it has not been taken by the node.
+    // Everything is on the connection, and the node has not taken much of it.
     log.send(&wire).unwrap();
     log.stream.shutdown(std::net::Shutdown::Write).unwrap();
     let attachment = fixture.control().attach("v");
@@ -392,6 +392,6 @@ fn a_differing_page_stops_the_volume_with_a_report_and_its_redo_stays() {
     );
     std::fs::remove_file(fixture.directory.path().join("volumes/v/stopped")).unwrap();
     fixture.restart();
-    // What comes after the difference was not given up: it is applied now. The digest was not logged.
+    // Frames after the difference were not given up: they are applied now. The digest was not logged.
     fixture.control().wait_applied(stream.lsn.0);
 }

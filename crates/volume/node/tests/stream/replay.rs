@@ -62,7 +62,7 @@ fn fast_directory() -> std::path::PathBuf {
     if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
 }
 
-/// What readers and sender share.
+/// State that readers and sender share.
 struct Shared<'r> {
     recording: &'r Recording,
     address: Mutex<SocketAddr>,

@@ -104,10 +104,10 @@ fn counter(control: &mut ControlClient, name: &str) -> u64 {
     control.status().counters.get(name).copied().unwrap()
 }
 
-/// The damage is found by a read, and then mended where it is.
+/// A read finds the damage, which is then fixed in place.
 fn is_rebuilt(mut prepared: Prepared, last: u8) {
     let whole = prepared.stored();
-    // A start brings pages of the journal home, so it would mend this one.
+    // A start brings pages of the journal home, so it would fix this one.
     let (node, mut control) = prepared.start();
     prepared.damage();
     let mut pages = PageClient::connect(node.address, "v", prepared.generation).unwrap();

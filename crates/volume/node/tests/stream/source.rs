@@ -1,5 +1,5 @@
-//! A real server's redo as a recording of the stream: frames with their positions, and what each page looked like
-//! after each mini-transaction that touched it.
+//! A real server's redo as a recording of the stream: frames with their positions, and the content of each page after
+//! each mini-transaction that touched it.
 
 use super::client::frame;
 use redoubt_page::{Change, SpaceFlags, apply_changes, digest, flags_of_page0, layout};
@@ -40,7 +40,7 @@ pub struct ModelPage {
     pub versions: Vec<Version>,
 }
 
-/// The stream of a server from its first byte to its end, and what it must come to.
+/// The stream of a server from its first byte to its end, and the resulting state.
 #[derive(Default)]
 pub struct Recording {
     pub items: Vec<Item>,
@@ -367,7 +367,7 @@ impl Recording {
         }
     }
 
-    /// Number of the first item to send when the node wants `seq`.
+    /// Number of the first item to send when the node requests `seq`.
     pub fn item_at(&self, seq: u64) -> usize {
         let index = self.items.partition_point(|item| item.start < seq);
         assert!(

@@ -26,7 +26,7 @@ fn stat(client: &mut ControlClient, view: u64, path: &str) -> Option<ViewFile> {
     }
 }
 
-/// What the node has at the start of a page of the table.
+/// The node's bytes near the start of a page of the table.
 fn page_says(client: &mut ControlClient, view: u64, file: u32, page_no: u32) -> Vec<u8> {
     let offset = u64::from(page_no) * PAGE_BYTES as u64;
     let read = ViewRequest::Read { view, file, offset_bytes: offset, len_bytes: PAGE_BYTES as u32 };
@@ -132,7 +132,7 @@ fn a_file_that_is_gone_and_one_that_never_was_are_told_apart_from_a_fault() {
     assert!(matches!(refused, Reply::Failed { .. }), "{refused:?}");
 }
 
-/// Who follows the log gets every byte once, also what the node would have given up meanwhile.
+/// A follower gets every byte once, also redo that the node would have given up meanwhile.
 #[test]
 fn a_follower_gets_all_redo_in_order() {
     let fixture = Fixture::new();

@@ -84,7 +84,7 @@ fn who_may_own_a_key() {
     let another = user() + 1;
     let owned = check(&path, &with(0o600), another);
     if user() == 0 {
-        // A service hands out a secret that root owns and the node's group may read, and nobody else.
+        // A service hands out a secret that root owns and only the node's group may read.
         owned.unwrap();
         check(&path, &with(0o440), another).unwrap();
         for mode in [0o444, 0o460, 0o604] {

@@ -19,7 +19,7 @@ impl Fixture {
     }
 }
 
-/// Names of some thousand files, and what changes in them in ten steps.
+/// Names of some thousand files, and their changes in ten steps.
 fn steps() -> (Namespace, Vec<crate::namespace::NameChanges>, Vec<Namespace>) {
     let mut names = Namespace::default();
     for table in 0..3000 {

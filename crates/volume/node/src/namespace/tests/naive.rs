@@ -15,7 +15,7 @@ pub struct Naive {
 }
 
 impl Naive {
-    /// What [`Namespace::all`] says.
+    /// The result of [`Namespace::all`].
     pub fn all(&self) -> Vec<NameChange> {
         let mut all = vec![NameChange::Next { file: self.next_file, object: self.next_object }];
         all.extend(self.directories.iter().map(|(path, mode)| NameChange::Directory(path.clone(), *mode)));

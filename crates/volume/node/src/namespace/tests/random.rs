@@ -47,7 +47,7 @@ impl Pair {
         (self.names.file_record(SpaceId(space), &record, lsn).unwrap(), naive)
     }
 
-    /// One operation on both; what each of them says is to be done.
+    /// One operation on both; returns the effects of each.
     fn step(&mut self) -> (Vec<Effect>, Vec<Effect>) {
         let (path, space, mode) = (self.path(), self.random.u32(..8), self.random.u32(..3));
         match self.random.u8(..20) {
@@ -216,7 +216,7 @@ fn what_changes_all_the_time_is_a_small_change_and_what_is_as_it_was_is_none() {
     };
     names.set_log_file(log_file.clone());
     names.track();
-    // What a server writes after each of its checkpoints, for each tablespace that it changes.
+    // The records that a server writes after each of its checkpoints, for each tablespace that it changes.
     for table in 0..1000 {
         let path = format!("./d/t{table}.ibd");
         names.file_record(SpaceId(table + 10), &FileRecord::Modify { path: path.as_bytes() }, LSN).unwrap();

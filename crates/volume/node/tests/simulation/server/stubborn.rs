@@ -1,5 +1,5 @@
-//! A server that another has taken the volume over from, and that takes no notice of it: it continues sending on the
-//! connection it has, comes back with new ones, and asks for pages. Nothing of that may be let through.
+//! A server that was fenced by a newer one, and that takes no notice of it: it continues sending on the connection it
+//! has, comes back with new ones, and requests pages. None of this may be let through.
 
 use super::{Server, ask};
 use crate::history::PAGES;
@@ -24,7 +24,7 @@ impl Server {
         self.orders.is_stubborn.load(Ordering::Acquire)
     }
 
-    /// A newer server was told that the volume is its own.
+    /// The volume was given to a newer server.
     pub(super) fn is_overtaken(&self) -> bool {
         self.facts.generation() > self.generation
     }
@@ -57,7 +57,7 @@ impl Server {
         }
     }
 
-    /// What the node answers to a Hello, sent when a newer server was there already, or was not.
+    /// Checks the node's answer to a Hello. `was_overtaken`: a newer server was there already when it was sent.
     pub(super) fn check_welcome(&self, was_overtaken: bool, welcome: &Welcome) {
         if was_overtaken && welcome.status == Status::Accepted {
             simulation::fail(&format!(
