@@ -1,7 +1,7 @@
 //! One module per kind of file: what its reads, writes and syncs mean.
 //!
-//! Each is handed a [`crate::content::Content`], and where files are opened or renamed the table of its own files. None
-//! knows which descriptors are followed, or whether this process has an active library. [`mapping`] is of plain files,
+//! Each gets a [`crate::content::Content`], and, where files are opened or renamed, the table of its own files. None
+//! depends on the tracked descriptors, or on the process's active library. [`mapping`] is of plain files,
 //! [`log_memory`] and [`log_read`] are parts of redo logs, and [`local_log`] a mode of its own, without a node.
 //!
 //! Lock order: names, a file's own lock, the redo log, the stream's state.

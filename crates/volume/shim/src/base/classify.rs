@@ -160,7 +160,7 @@ pub const CLONE_REFUSAL: &str = "a clone of a server cannot be made by a server 
      in another directory: have a stock server make it (CLONE INSTANCE ... DATA DIRECTORY), and import that (`redoubt \
      volume import`); this server can be cloned by others";
 
-/// Where MySQL notes, before anything else, that it is about to replace its files by those of a clone.
+/// Directory that MySQL makes first when it is about to replace its files by those of a clone.
 pub fn is_clone_directory(rules: &Rules, path: &[u8]) -> bool {
     rules.family == Family::MySql && path == b"#clone"
 }

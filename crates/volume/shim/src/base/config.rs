@@ -30,7 +30,7 @@ pub enum Verify {
     OneOf(u64),
 }
 
-/// Everything the library needs to know.
+/// Configuration of the library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Family of the server.

@@ -294,7 +294,7 @@ pub fn lock_for_process(fd: RawFd) -> Result<(), Errno> {
     check_int(unsafe { libc::fcntl(fd, libc::F_SETLK, &raw const lock) }).map(|_| ())
 }
 
-/// Maps the first `count` words of a file, shared, for good. The file must be at least that long.
+/// Maps the first `count` words of a file, shared and permanently. The file must be at least that long.
 pub fn map_words(fd: RawFd, count: usize) -> Result<&'static [AtomicU64], Errno> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// The decision about a call.
 pub enum Decision<T> {
-    /// The call is none of ours: make it as it is.
+    /// The call is not intercepted: make the real call.
     PassThrough,
     /// It was made; this is its result.
     Done(T),
@@ -393,7 +393,7 @@ pub fn remove_directory(
     Ok(Done(()))
 }
 
-/// symlink, link and those that name a directory: nothing inside the data directory may be one.
+/// symlink, link and similar calls on a directory: nothing inside the data directory may be a link.
 ///
 /// # Errors
 /// `EPERM` inside the data directory.

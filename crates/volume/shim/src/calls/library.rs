@@ -55,7 +55,7 @@ impl Library {
     /// A library that has not connected yet.
     ///
     /// # Errors
-    /// Why it cannot be, for people.
+    /// A description of the failure, for people.
     pub fn new(config: Config) -> Result<Self, String> {
         // Before the hooks do anything, and before the server changes its user.
         let tls = config.tls.clone().map(ClientTls::load).transpose().map_err(|error| error.to_string())?;
@@ -82,7 +82,7 @@ impl Library {
     /// Connects to the node, once, and waits for it.
     ///
     /// # Errors
-    /// `EIO` when there is no usable node; a message says why.
+    /// `EIO` when there is no usable node; a message gives the reason.
     pub fn start(&'static self) -> Result<SessionStart, Errno> {
         let content = &self.content;
         self.started.get_or_init(|| {

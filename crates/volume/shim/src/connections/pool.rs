@@ -59,7 +59,7 @@ impl PagePool {
     /// Sends a request and hands the answer to `use_reply`. [`PageReply::Failed`] never arrives there.
     ///
     /// # Errors
-    /// `EIO` when the node cannot answer; a message says why.
+    /// `EIO` when the node cannot answer; a message gives the reason.
     pub fn request<R>(
         &self,
         request: &PageRequest<'_>,

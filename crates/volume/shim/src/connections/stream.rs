@@ -80,9 +80,9 @@ pub struct StreamConfig {
     pub timeout: Duration,
     /// First frame of the session.
     pub system_files: Vec<SystemFile>,
-    /// Where the file of what the node does not have is.
+    /// Directory of the file of unsent frames.
     pub datadir: Vec<u8>,
-    /// Ends the server, whose stream has died. It returns in tests only, where every call fails then.
+    /// Ends the server after the stream's death. It returns in tests only, where every call fails then.
     pub end_server: fn(),
 }
 
@@ -104,7 +104,7 @@ struct SendState {
     /// From the first connection on.
     queue: Option<FrameQueue>,
     link: Option<Arc<Link>>,
-    /// How the log connection carries frames. A history is what that connection had: it ends with it.
+    /// How the log connection carries frames. Its compression history belongs to that connection, and ends with it.
     packer: Packer,
     unlogged: Vec<u8>,
     scratch: Vec<u8>,
@@ -268,8 +268,8 @@ impl Stream {
         self.wake.notify_all();
     }
 
-    /// Ends the stream for good, and the server with it, once there was a connection. Until then, every later call, and
-    /// every call that waits now, fails.
+    /// Ends the stream permanently, and the server with it, once there was a connection. Before that, every later
+    /// call, and every call that waits now, fails.
     pub fn die(&self, reason: &str) {
         // A concurrent caller blocks here, so no thread sees the death before the server has ended.
         self.death.get_or_init(|| {

@@ -63,7 +63,7 @@ impl Trace {
     }
 
     /// The frame that ends at `end`, and that the server began to write at `began` ([`Trace::now`]), is about to be
-    /// handed to the network. Before it is, because the node's word may come before the sending thread gets on.
+    /// sent. Call it before sending, because the node's notice may arrive before the sending thread continues.
     pub fn sending(&self, began: Option<Instant>, end: Seq) {
         let Some(began) = began.filter(|_| is_sampled(commit_key(end), self.one_in())) else { return };
         let mut state = self.lock();
@@ -73,7 +73,7 @@ impl Trace {
         state.open.push_back(Open { end: end.0, began, sent: Instant::now(), durable: None });
     }
 
-    /// It was handed to the network.
+    /// It was sent.
     pub fn sent(&self, began: Option<Instant>, end: Seq) {
         if began.is_none() {
             return;

@@ -1,4 +1,5 @@
-//! The mapped file of what the node does not have yet: opening it, and sending what an earlier process left in it.
+//! The mapped file of frames that the node does not have yet: opening it, and sending the frames of an earlier
+//! process.
 //!
 //! `redoubt run` makes the file, sends what it holds and reserves its room before it attaches the volume. So an
 //! earlier process is one of the same attachment: the command started it, it ended, and a script started the next
@@ -33,7 +34,7 @@ fn unusable(why: impl std::fmt::Display) -> LinkError {
     LinkError::Final(format!("{FILE_NAME} in the data directory cannot be used: {why}"))
 }
 
-/// An open file; for good.
+/// An open file, which is never closed.
 pub struct OpenedFile {
     /// Its words.
     pub file: UnsentFile,

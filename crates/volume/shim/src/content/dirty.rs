@@ -1,10 +1,10 @@
 //! Which page version the last mini-transaction left behind: the map behind "redo explains this page write".
 //!
-//! Fed only with mini-transactions whose checksum was found right and whose bytes went into the stream.
-//! Invariant: an entry holds the end LSN of the last mini-transaction in the stream that changed the page, so
-//! a page write with exactly this LSN contains nothing the node does not have. An entry is removed when that
-//! version is written and when its tablespace goes away; a missing entry means "not explained". Of a freed page only
-//! that it is free is kept, until it is used again: nothing explains it, and a cached version of it is too old.
+//! Fed only with mini-transactions with a valid checksum whose bytes went into the stream. Invariant: an entry holds
+//! the end LSN of the last mini-transaction in the stream that changed the page, so a page write with exactly this
+//! LSN contains nothing the node does not have. An entry is removed when that version is written and when its
+//! tablespace goes away; a missing entry means "not explained". Of a freed page only the fact that it is free is
+//! stored, until it is used again: nothing explains it, and a cached version of it is too old.
 //!
 //! MySQL differs in two things. A mini-transaction gives its end LSN to every page that it holds exclusively, also to
 //! those that it does not change. So a page may have a later LSN than its last change in the redo, as long as the
@@ -59,7 +59,7 @@ pub enum Freed {
     At(Lsn),
     /// It has redo that is newer than its last write.
     InUse,
-    /// Its last write was explained, or nothing of it was seen in this process.
+    /// Its last write was explained, or the page was not seen in this process.
     Unknown,
 }
 
@@ -265,7 +265,7 @@ impl DirtyPages {
         self.shard(page).unchanged.ticket(page, &self.generations)
     }
 
-    /// The server has read a page: at its start the one that says which indexes there are.
+    /// The server has read a page: at its start the page that lists the indexes.
     pub fn note_read(&self, page: PageId, image: &[u8], hash: Option<(ContentHash, Ticket)>) {
         if let Some((hash, ticket)) = hash {
             let mut shard = self.shard(page);

@@ -7,10 +7,10 @@
 //! new table is empty until redo puts the first record on its root.
 //!
 //! So between those two points no image of a page of the index is explained, except that of the empty root. After
-//! INDEX_LOAD it is, if redo of the page has come since; a page that the build has freed again (the last one of a
-//! level, copied to the root) may be written then with what it held. And a page may be written before the redo that
-//! created its index is: it need not have waited for that. Ids of indexes only grow, so one above the highest that is
-//! known is of an index that is still to be heard of.
+//! INDEX_LOAD it is, if redo of the page has come since. A page that the build has freed again (the last one of a
+//! level, copied to the root) may then be written with its content at that time. And a page may be written before the
+//! redo that created its index, for which it need not have waited. Ids of indexes only grow, so an id above the
+//! highest known one is of an index whose redo is still to come.
 //!
 //! Parts of large values do not name the index they belong to. None is explained unless the page started again in the
 //! redo: it may be part of a table that is rebuilt in a shared tablespace.

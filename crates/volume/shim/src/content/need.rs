@@ -28,7 +28,7 @@ impl NeedTable {
         self.floor.fetch_max(seq.0, Ordering::AcqRel);
     }
 
-    /// The server let go of this page when the stream ended at `seq`.
+    /// The server wrote this page when the stream ended at `seq`.
     pub fn raise(&self, file: u64, page_no: u32, seq: Seq) {
         self.slots[slot_of(file, page_no)].fetch_max(seq.0, Ordering::AcqRel);
     }

@@ -6,8 +6,8 @@
 //! `btr/btr0load.cc`, `lob/lob0impl.cc`). So the records of a page are counted from where it starts again in the redo
 //! until it was written. (Pages need not start again there: [`super::fresh_indexes`].)
 //!
-//! * A page of an index must have been made one by a record, and have as many records as the redo has put there. Where
-//!   redo removes a list of records, whose length it does not say, the page was not filled without it.
+//! * A page of an index must have been made one by a record, and have as many records as the redo has put there.
+//!   Where redo removes a list of records, without their number, the page was not filled without it.
 //! * Any other page must have been changed by a record since it was allocated, or be empty.
 //!
 //! Pure. Invariant: [`NewPage::agrees`] holds for every page whose content is all in the redo.
@@ -65,7 +65,7 @@ impl NewPage {
         })
     }
 
-    /// The image may be what the redo says.
+    /// The image may be the result of the redo.
     pub fn agrees(self, image: &[u8]) -> bool {
         let is_index = is_index_page(image);
         match self {
@@ -77,7 +77,7 @@ impl NewPage {
         }
     }
 
-    /// It may still be filled without redo after it was written as it is.
+    /// It may still be filled without redo after its current content was written.
     pub fn is_empty_index(self) -> bool {
         matches!(self, Self::Index { records: Some(0), .. })
     }

@@ -1,17 +1,16 @@
 //! Pages kept on the server's side, so that a page the buffer pool let go of need not come over the network again.
 //!
 //! The server is the only writer of its volume. Invariants:
-//! * An entry is what the server itself wrote last to that place, or, where it wrote nothing since, what the node
-//!   answered to its own read. A write that redo does not explain, a shorter file and anything unclear take the entry
-//!   out.
-//! * An answer of the node goes in only if since it was asked for the server has written nothing in the page's shard,
-//!   and its file did not become shorter. So a page is put or taken out *after* [`super::need`] says that later reads
-//!   must see what the server wrote.
+//! * An entry is the server's own last write to that page or, if it wrote nothing since, the node's answer to its own
+//!   read. A write that redo does not explain, a shorter file and anything unclear remove the entry.
+//! * The node's answer is stored only if, since the request, the server has written nothing in the page's shard, and
+//!   its file did not become shorter. So a page is added or removed *after* [`super::need`] requires that later reads
+//!   see the server's write.
 //! * A page with redo in the stream that is newer than its last write is never taken from here
 //!   ([`crate::content::dirty`]).
 //! * It starts empty with every process, and ends with it: no entry outlives a generation. Its file has no name.
 //!
-//! Where nothing but pages read ahead is kept ([`PageCache::for_read_ahead`]), a page leaves with its first read.
+//! A cache for pages read ahead only ([`PageCache::for_read_ahead`]) removes a page at its first read.
 //!
 //! The bytes are in memory, or in a file on a local disk. A shard's lock is held while its bytes are copied: there are
 //! enough shards that two threads seldom meet. It is a leaf.

@@ -41,9 +41,9 @@ const BUFFER_WINDOWS: u64 = 32;
 pub struct Job {
     /// Number of the file in this process.
     pub number: u64,
-    /// The node's number of it.
+    /// The node's number of the file.
     pub file: FileId,
-    /// Its first page.
+    /// First page of the job.
     pub first: PageId,
     /// Page numbers inside the file.
     pub pages: Range<u32>,
@@ -71,7 +71,7 @@ struct Jobs {
     running: Vec<Job>,
 }
 
-/// Where pages come from, and where they go.
+/// Source and destination of pages.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
     /// The node.
@@ -82,7 +82,7 @@ pub struct Sources<'a> {
     pub need: &'a NeedTable,
     /// Which of them are not the newest.
     pub dirty: &'a DirtyPages,
-    /// Where they go.
+    /// Destination of the pages.
     pub cache: &'a PageCache,
 }
 

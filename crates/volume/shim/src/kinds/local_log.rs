@@ -60,7 +60,7 @@ pub fn tracked(fd: RawFd) -> Option<Arc<OpenRedo>> {
     active()?.fds.get(fd)
 }
 
-/// Switches the mode on as the environment says.
+/// Switches the mode on if the environment selects it.
 ///
 /// # Errors
 /// [`ConfigError`] for a variable that is missing or invalid.
@@ -88,8 +88,8 @@ pub fn activate(lookup: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<(), ConfigEr
     Ok(())
 }
 
-/// In a forked child. A server that goes into the background does that before it opens its log, and stays a
-/// server; any later child is none.
+/// Called in a forked child. A server that daemonises forks before it opens its log, and stays a server; later
+/// children are inactive.
 pub fn forked() {
     let opened = active().is_some_and(|local| local.counters.get().is_some());
     if opened {
@@ -97,8 +97,8 @@ pub fn forked() {
     }
 }
 
-/// A file whose writes are taken over: MariaDB's `ib_logfile0` and `ib_logfile101`, MySQL's `#ib_redoN` and its
-/// spares.
+/// True for a file whose writes are intercepted: MariaDB's `ib_logfile0` and `ib_logfile101`, MySQL's `#ib_redoN` and
+/// its spares.
 pub fn is_redo_file(path: &[u8]) -> bool {
     let name = file_name(path);
     let number = name.strip_prefix(b"ib_logfile");

@@ -44,7 +44,7 @@ struct Buffer {
 #[derive(Default)]
 pub struct LogMemory {
     buffers: Vec<Buffer>,
-    /// Those of the log that a resize prepares.
+    /// Buffers of the log that a resize prepares.
     prepared: Vec<Buffer>,
     /// Last write, if it was one full block: its buffer may have been swapped.
     full_block: Option<(usize, Block)>,

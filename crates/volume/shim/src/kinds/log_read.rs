@@ -5,7 +5,7 @@ use crate::base::real::Errno;
 use crate::content::Content;
 use redoubt_wire::page::{MAX_READ_LEN_BYTES, PageReply, PageRequest};
 
-/// Reads up to the end of the file, at `file_len`. `request` asks for so many bytes from an offset on.
+/// Reads up to the end of the file, at `file_len`. `request` reads a number of bytes from an offset on.
 ///
 /// # Errors
 /// `EIO` when the node cannot answer.

@@ -64,7 +64,7 @@ pub struct RedoFiles {
     /// By path.
     pub by_path: FilesByPath<RedoFile>,
     observer: Mutex<Option<LogObserver>>,
-    /// The observer has handed something out.
+    /// Signalled when the observer has yielded redo.
     handed_out: Condvar,
     /// Writes are copied for readers.
     keeps: AtomicBool,
@@ -125,7 +125,7 @@ impl RedoFiles {
         }
     }
 
-    /// The node knows all that was written before `end`, and gets nothing while this takes: the observer is locked.
+    /// The node has all redo before `end`, and gets none during this call: the observer is locked.
     fn fill_copies(&self, content: &Content, names: &NamesLock<'_>, end: Lsn) -> Result<(), Errno> {
         if self.is_filled.swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -151,7 +151,7 @@ impl RedoFiles {
     /// Opens a file of the log, or creates it.
     ///
     /// # Errors
-    /// That of the local call; `EIO` when the node cannot say where the log stands.
+    /// That of the local call; `EIO` when the node cannot report the position of the log.
     pub fn open(
         &self,
         content: &Content,
@@ -384,8 +384,8 @@ impl RedoFiles {
         }
     }
 
-    /// Waits until the mini-transaction is complete of which the log has only a part, if there is one; gives how far the
-    /// log was written when this began. Its thread has space in the log for all of it.
+    /// Waits until an incomplete mini-transaction in the log is complete, if there is one. Returns the end of the log
+    /// at the time of the call. The thread of the mini-transaction has space in the log for all of it.
     fn wait_handed_out(&self) -> Lsn {
         let is_behind = |observer: &mut Option<LogObserver>, until: Lsn| {
             observer.as_ref().is_some_and(|log| log.next_lsn() < until)
@@ -397,8 +397,8 @@ impl RedoFiles {
     }
 }
 
-/// The node gives zeros for what it does not have any more. A reader that took them for the end of the log would miss
-/// the rest of it.
+/// The node returns zeros for redo that it no longer has. A reader would treat them as the end of the log, and miss
+/// the rest.
 fn require_all(
     path: &[u8],
     bytes: &[u8],

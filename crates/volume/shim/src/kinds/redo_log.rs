@@ -101,7 +101,7 @@ impl RedoLog {
     /// `ib_logfile0` is opened. The node reports the position of the log.
     ///
     /// # Errors
-    /// `EIO` when the node cannot say or its log cannot be used.
+    /// `EIO` when the node cannot report the position, or its log cannot be used.
     pub fn open_main(&self, content: &Content) -> Result<Arc<LogFile>, Errno> {
         let mut state = self.lock();
         if state.records.observer.is_none() {

@@ -158,7 +158,8 @@ impl Tablespace {
     /// `EIO` when the node cannot answer.
     pub fn look_up(&self, content: &Content, lock: &NamesLock<'_>, need_flags: bool) -> Result<bool, Errno> {
         let mut info = self.lock_info();
-        // Without the flags the node does not know the page size, which a later file's first page number is of.
+        // Without the flags the node does not know the page size, which the first page number of a later file depends
+        // on.
         let need_flags = need_flags || info.first_page_no > 0;
         if info.file.is_some() && (info.format.is_some() || !need_flags) {
             return Ok(true);
@@ -223,7 +224,7 @@ impl Tablespace {
         }
         let asked = self.asked_page(content, offset_bytes, wanted);
         let cached = self.look_into_cache(content, offset_bytes, out, file_len)?;
-        // Never page 0, so nothing of what was kept of it.
+        // Page 0 is never cached, so the kept header does not matter.
         if matches!(cached, Cached::Hit) {
             self.note_read(content, asked, out);
             return Ok(wanted);
@@ -356,7 +357,7 @@ impl Tablespace {
         if offset_bytes != 0 {
             return;
         }
-        // A new file of MySQL is filled with zeros first, which as flags say 16 KiB.
+        // A new file of MySQL is filled with zeros first, which would decode to flags for 16 KiB pages.
         if is_zero(bytes) {
             return;
         }
@@ -438,7 +439,8 @@ impl Tablespace {
         Ok(())
     }
 
-    /// Sends a page as it is; not that of a deleted file. A page-compressed page may be written without its unused rest.
+    /// Sends a page as it is, unless its file is deleted. A page-compressed page may be written without its unused
+    /// rest.
     fn send_image(
         &self,
         content: &Content,
@@ -540,7 +542,7 @@ impl Tablespace {
     /// `EIO` when the stream is dead.
     pub fn sync(&self, content: &Content) -> Result<(), Errno> {
         match self.finish_adoption(content) {
-            // There is nothing whose durability counts.
+            // A damaged file has no data whose durability counts.
             Err(_) if self.is_damaged() => {}
             finished => finished?,
         }
@@ -557,8 +559,8 @@ impl Tablespace {
     }
 }
 
-/// Opens a tablespace file that exists. `None`: the node does not know it and it is only read; the descriptor
-/// must not be tracked.
+/// Opens an existing tablespace file. `None`: the node does not have it and it is only read; the descriptor must not
+/// be tracked.
 ///
 /// # Errors
 /// That of the local call, or `EIO`.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
 const BACK_OFF_MAX: Duration = Duration::from_secs(2);
-/// A volume that stops for a difference waits so long at most for the images that show it.
+/// Timeout for the images that show a difference, when a volume stops because of it.
 const IMAGES_LIMIT: Duration = Duration::from_secs(5);
 
 impl Stream {

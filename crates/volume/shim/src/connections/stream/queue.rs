@@ -17,7 +17,7 @@ pub enum ResumeError {
          check the node before starting the server again"
     )]
     Lost {
-        /// Where the node stands.
+        /// Position that the node expects.
         wanted: u64,
         /// Oldest frame kept here.
         oldest: u64,
@@ -28,7 +28,7 @@ pub enum ResumeError {
          another server wrote to the volume"
     )]
     Ahead {
-        /// Where the node stands.
+        /// Position that the node expects.
         wanted: u64,
         /// End of what was sent.
         end: u64,
@@ -39,7 +39,7 @@ pub enum ResumeError {
          frame"
     )]
     InsideFrame {
-        /// Where the node stands.
+        /// Position that the node expects.
         wanted: u64,
     },
 }
@@ -105,7 +105,7 @@ impl FrameQueue {
         self.ring.trim(durable);
     }
 
-    /// How many of the frames, counted from the oldest, the node does not want again if it expects `wanted` next.
+    /// Number of frames, counted from the oldest, that the node does not need if it expects `wanted` next.
     ///
     /// # Errors
     /// [`ResumeError`]: the stream cannot go on.

@@ -1,4 +1,4 @@
-//! Which page is in which slot, and which slot goes next. Pure: it knows no bytes.
+//! Pages by slot, and the choice of the slot to replace. Pure: without the bytes of pages.
 //!
 //! Slots are handed out round (CLOCK) and a page that was read since the hand passed it is spared, up to three times,
 //! so that pages read often outlive a scan. The pages of a file are together and in order: to take out its end costs
@@ -102,7 +102,7 @@ impl Index {
         Some((at, std::mem::take(&mut slot.is_ahead)))
     }
 
-    /// Whether a page is in it. That is no use of it.
+    /// Whether it contains a page. This does not count as a use of the page.
     pub fn contains(&self, key: CacheKey) -> bool {
         self.slot_of(key).is_some()
     }

@@ -1,11 +1,12 @@
-//! Copies of what the server writes to its redo log files, for a reader of them while it runs.
+//! Copies of the server's writes to its redo log files, for a reader of them while it runs.
 //!
-//! MySQL's clone plugin has InnoDB copy the redo of the time that a clone takes out of the log files (`arch/arch0log.cc`),
-//! soon after it was written. The node cannot answer that: it gets whole mini-transactions only, drops what lies before
-//! the server's checkpoint, and may not have received yet what was just written.
+//! MySQL's clone plugin has InnoDB copy the redo of the time that a clone takes out of the log files
+//! (`arch/arch0log.cc`), soon after it was written. The node cannot provide that. It gets whole mini-transactions
+//! only, drops redo before the server's checkpoint, and may not have received the latest writes yet.
 //!
-//! A copy is a file without a name in the data directory, as long as the log file at most, and gone with it or with the
-//! process. It begins with the block that was written first after the copies were wanted; before that the node is asked.
+//! A copy is a file without a name in the data directory, as long as the log file at most, and gone with it or with
+//! the process. It begins with the first block that was written after the copies were switched on; earlier blocks are
+//! read from the node.
 
 use crate::base::paths::absolute;
 use crate::base::real::{self, Errno};
@@ -18,7 +19,7 @@ const NAME: &[u8] = b".redoubt-log-copy";
 /// State of one file of the log.
 #[derive(Debug, Default)]
 pub struct Kept {
-    /// Server LSN of its first block, as its header says.
+    /// Server LSN of its first block, from its header.
     start_lsn: u64,
     copy: Option<Copy>,
 }
@@ -31,7 +32,7 @@ struct Copy {
 }
 
 impl Kept {
-    /// The file has this header. With another start it is another part of the log, and nothing of it was written yet.
+    /// The file has this header. With another start LSN it is another part of the log, and still unwritten.
     pub fn on_header(&mut self, start_lsn: u64) {
         if self.start_lsn != start_lsn {
             *self = Self { start_lsn, copy: None };

@@ -21,7 +21,7 @@ fn pieces_end_where_mini_transactions_end() {
     assert!(pieces(&[], &[], 40).is_empty());
 }
 
-/// One block of the server's memory, which is not looked at through a reference as long as it is the server's.
+/// One block of the server's memory, without references to it while the server owns it.
 struct Block(Vec<u64>);
 
 impl Block {
@@ -65,7 +65,7 @@ fn redo(geometry: LogGeometry, mut lsn: u64, len_bytes: usize) -> Vec<u8> {
     out
 }
 
-/// A data directory, and a library whose node has not answered yet: what it sends stays in its queue.
+/// A data directory, and a library whose node has not answered yet: its frames stay in its queue.
 struct Host {
     directory: tempfile::TempDir,
     content: Content,

@@ -26,9 +26,9 @@
 //!
 //! The table's definition beside it goes to the node as well ([`super::definition`]).
 //!
-//! A page that the server has not looked at, and that is damaged, is not sent: the node gives each page that it keeps a
-//! checksum, and the damage would not be seen any more. The file then stays a local one, with its marker, until it is
-//! copied again; the server reads it as it is, and itself says what is wrong.
+//! A damaged page that the server has not read is not sent: the node gives each page that it stores a checksum, and
+//! the damage would not be detected any more. The file then stays a local one, with its marker, until it is copied
+//! again; the server reads it as it is, and reports the error itself.
 //!
 //! A file whose first page has flags that are unknown here is not adopted: it is damaged, or of another server. It
 //! stays a local file that is only read, so that the server itself reports the error.
@@ -54,7 +54,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 const HEADER_BYTES: usize = 4096;
-/// End of the name of the file that says that the node has a part only.
+/// End of the marker's name: the marker shows that the node has a part only.
 const MARKER: &[u8] = b".importing";
 /// In every file that is a table's own.
 const ROOT_PAGE_NO: u64 = 3;
@@ -209,7 +209,7 @@ pub fn begin(
     };
     tablespace.adoption.is_foreign.store(false, Ordering::Release);
     if header.iter().all(|byte| *byte == 0) {
-        // The node could not tell what pages these are, and would stop.
+        // The node could not identify these pages, and would stop.
         message::error(&format!("{} was copied in, but its first page is empty; copy it again", show(path)));
         return Err(Errno::EIO);
     }
@@ -267,7 +267,7 @@ fn make_marker(content: &Content, path: &[u8]) -> Result<(), Errno> {
     content.stream.append(&frame).map(|_| ())
 }
 
-/// The node has all of the file at `path`, or none of it any more. The caller holds the names.
+/// The node has all of the file at `path`, or nothing. The caller holds the names.
 ///
 /// # Errors
 /// That of the local call, or `EIO`.
@@ -275,7 +275,7 @@ pub fn remove_marker(content: &Content, path: &[u8]) -> Result<(), Errno> {
     let (marker, local) = marker(content, path)?;
     match real::remove_file(&local) {
         Ok(()) => content.stream.append(&StreamFrame::Unlink { path: &marker }).map(|_| ()),
-        // Of a file with so long a name that there is none for its marker: it was never made.
+        // The name of the file is too long for a marker, so the marker was never made.
         Err(Errno(libc::ENOENT | libc::ENAMETOOLONG)) => Ok(()),
         Err(errno) => Err(errno),
     }
@@ -290,7 +290,8 @@ pub fn is_marked(content: &Content, path: &[u8]) -> Result<bool, Errno> {
 }
 
 impl Tablespace {
-    /// Before the file behind `fd`, which the node knows, is used for writing: whether it must be adopted (again).
+    /// Decides, before the file behind `fd`, which the node has, is used for writing, whether it must be adopted
+    /// (again).
     ///
     /// # Errors
     /// `EIO` for a file of which only a part is left.
@@ -329,7 +330,7 @@ impl Tablespace {
         {
             match self.finish_adoption(content) {
                 Ok(()) => return Ok(None),
-                // An error would end the server; of the page itself it says that it is damaged.
+                // An error would end the server; it reports the damaged page itself.
                 Err(_) if self.is_damaged() => {}
                 Err(errno) => return Err(errno),
             }
@@ -362,7 +363,7 @@ impl Tablespace {
         content.stream.wait_durable(Seq(end.saturating_sub(WINDOW_BYTES)))
     }
 
-    /// If the file is being adopted: the node gets all of it, durably, and the local file becomes a stub.
+    /// Completes an adoption in progress: the node gets all of the file, durably, and the local file becomes a stub.
     ///
     /// # Errors
     /// `EIO` when the stream is dead or a page is damaged; that of reading the local file.

@@ -1,7 +1,8 @@
 //! The table of a tablespace file that was copied in: `t.frm`, and `t.par` of a partitioned one.
 //!
 //! MariaDB 11.2 and later import a table that they do not have yet: `t.frm` is copied in with `t.ibd`, and the server
-//! reads it and never writes it. So nothing would tell the node of it, and the table would be gone with this host.
+//! reads it and never writes it. So no intercepted write would send it to the node, and the table would be gone with
+//! this host.
 //!
 //! The node may have such a file, and then it must never have half of one: the content goes to another name, which
 //! then replaces it.

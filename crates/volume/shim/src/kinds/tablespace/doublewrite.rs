@@ -10,10 +10,10 @@ use redoubt_page::doublewrite::{TRX_SYS_PAGE_NO, locate};
 use redoubt_wire::page::{PageReply, PageRequest};
 
 impl Tablespace {
-    /// Where the area is, is asked for once.
+    /// True for a page of the doublewrite area. The location of the area is requested once.
     ///
     /// # Errors
-    /// `EIO` when the node cannot answer, or the page that says it is damaged.
+    /// `EIO` when the node cannot answer, or the page with the location is damaged.
     pub(super) fn is_doublewrite(&self, content: &Content, info: Info, page_no: u32) -> Result<bool, Errno> {
         if !self.is_first_system_file {
             return Ok(false);

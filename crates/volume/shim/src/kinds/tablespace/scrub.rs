@@ -23,7 +23,7 @@ struct FreePages {
 }
 
 impl Tablespace {
-    /// The server has punched a hole. The unused rest of a page-compressed page is none that matters here.
+    /// The server has punched a hole. The unused rest of a page-compressed page does not matter here.
     ///
     /// # Errors
     /// `EIO` when the node cannot be notified.
