@@ -20,7 +20,7 @@ use std::rc::Rc;
 const OWN_PREFIX: &str = ".redoubt";
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// `NONBLOCK`: something that only looks like a file must not hold the command.
+/// `NONBLOCK`: opening a FIFO or device must not block the command.
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
 /// A directory, with access to the files inside it only.
@@ -34,8 +34,8 @@ pub struct Beneath {
 }
 
 impl Beneath {
-    /// Makes all that was written durable, and with it everything else on that file system: a sync of each of many
-    /// thousand files would have the drive empty its cache as often.
+    /// Makes all written files durable, and with them everything else on that file system: a sync of each of many
+    /// thousand files would make the drive flush its cache as often.
     ///
     /// # Errors
     /// [`CliError::Io`]; written files may be missing after a power failure.
@@ -81,7 +81,7 @@ impl Beneath {
         self.file(relative, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
     }
 
-    /// Sets permission bits, never those that would let everybody write or run it as its owner, and the owner.
+    /// Sets the owner, and the permission bits without setuid, setgid and write access for others.
     ///
     /// # Errors
     /// [`CliError::Io`].

@@ -51,7 +51,7 @@ impl Client {
             connection,
             read_position: 0,
             write_position: 0,
-            // Until the greeting says more.
+            // Until the greeting is read.
             agreement: Agreement { version: OLDEST_PROTOCOL_VERSION, features: Features::NONE },
         };
         client.hello().map_err(|error| client.silence(error))?;
@@ -107,8 +107,8 @@ impl Client {
         })
     }
 
-    /// The server for a request to attach: not sent to a node that does not know the field and takes every server for
-    /// a MariaDB 10.11.
+    /// The server version in a request to attach. It is not sent to a node without this field, which assumes MariaDB
+    /// 10.11 for every server.
     ///
     /// # Errors
     /// [`CliError::NodeLacks`] for another server and such a node.
@@ -120,7 +120,7 @@ impl Client {
         Ok(Some(server))
     }
 
-    /// A greeting that did not come in time, or is none, is a fault of the address.
+    /// A greeting that is missing or invalid means a wrong address.
     fn silence(&self, error: CliError) -> CliError {
         match error {
             CliError::Connection { address, source }
@@ -195,7 +195,7 @@ impl Client {
     /// Waits for a reply.
     ///
     /// # Errors
-    /// [`CliError::Node`] if it says that the request failed.
+    /// [`CliError::Node`] if the node reports that the request failed.
     pub fn reply(&mut self) -> Result<Reply> {
         let mut json = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! `redoubt doctor`: looks at a host and says what to change.
+//! `redoubt doctor`: checks a host and recommends changes.
 //!
 //! Each check has two functions: the first gathers facts, the second is pure and judges them. Nothing is changed on
 //! the host, no volume is attached and no server is started; trials use files without a name.

@@ -118,7 +118,7 @@ impl CliError {
         Self::Io { action, path: path.into(), source }
     }
 
-    /// Exit status of a command that ends with it. Units of systemd tell them apart.
+    /// Exit status of a command that ends with it. systemd units distinguish them.
     pub const fn exit_status(&self) -> u8 {
         match self {
             Self::TakenOver(_) => 3,
@@ -127,7 +127,7 @@ impl CliError {
     }
 }
 
-/// What to do about a file error whose text does not say it.
+/// Advice about a file error whose text has none.
 fn advice(error: &std::io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => "; check the owner and the permissions",

@@ -1,5 +1,5 @@
-//! `redoubt completions` and `redoubt manual`: what a package ships beside the command, made from the command line's
-//! own definition.
+//! `redoubt completions` and `redoubt manual`: files that a package ships beside the command, made from the command
+//! line's own definition.
 
 use crate::args::{Arguments, CompletionsArguments, ManualArguments};
 use crate::error::{CliError, Result};

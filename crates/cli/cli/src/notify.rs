@@ -1,7 +1,7 @@
 //! Tells the service manager that a node is ready, or stops: systemd's `Type=notify`.
 //!
-//! A datagram to the socket that `NOTIFY_SOCKET` names; without that variable nothing happens. A service manager that
-//! cannot be reached is no reason not to serve, so failures are logged only.
+//! A datagram to the socket that `NOTIFY_SOCKET` names; without that variable nothing happens. An unreachable service
+//! manager is no reason not to serve, so failures are logged only.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;

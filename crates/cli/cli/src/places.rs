@@ -19,7 +19,7 @@ pub const DATA_HOME: &str = "innodb-data-home-dir";
 pub const LOG_HOME: &str = "innodb-log-group-home-dir";
 /// As [`DATA_HOME`].
 pub const UNDO: &str = "innodb-undo-directory";
-/// Where MySQL has its doublewrite files, which are not in a volume.
+/// Directory of MySQL's doublewrite files, which are not in a volume.
 pub const DOUBLEWRITE: &str = "innodb-doublewrite-dir";
 /// Aria's log. In a directory inside the data directory it may stay.
 pub const ARIA: &str = "aria-log-dir-path";
@@ -150,7 +150,7 @@ fn value_of<'s>(settings: &'s HashMap<String, String>, option: &str) -> Option<&
         .filter(|value| !value.is_empty() && *value != "(No default value)")
 }
 
-/// The directory a server means by `value`, without symbolic links as far as it is there, else without `.` and `..`.
+/// The directory that `value` names, without symbolic links as far as it exists, else without `.` and `..`.
 pub fn resolve(datadir: &Path, value: &str) -> PathBuf {
     let joined = datadir.join(value);
     if let Ok(found) = joined.canonicalize() {

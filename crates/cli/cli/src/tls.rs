@@ -1,6 +1,6 @@
-//! Options and environment that say which credentials to use.
+//! Options and environment variables that name the credentials to use.
 //!
-//! Only paths go through options and environment, never what is in the files.
+//! Only paths go through options and environment, never the contents of the files.
 
 use crate::error::{CliError, Result};
 use clap::Args;

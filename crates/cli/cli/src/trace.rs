@@ -21,7 +21,7 @@ struct Report {
     volume: String,
     one_in: u32,
     seconds: u64,
-    /// Samples whose two halves did not meet, or that came too fast.
+    /// Number of samples with a missing half, or dropped because too many came.
     lost: u64,
     commits: Part,
     page_reads: Part,

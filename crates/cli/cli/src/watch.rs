@@ -17,12 +17,12 @@ const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_REST: &str = "\x1b[J";
 
-/// How a state is shown: a screen of a terminal, or lines; given what was there so long before.
+/// Renders a state: a screen of a terminal, or lines. The second argument is the previous state, and its age.
 pub type Show<T> = fn(&T, Option<(Duration, &T)>) -> String;
 
-/// How often, and for whom.
+/// Interval, number and format of the output.
 pub struct Watch {
-    /// Between two looks.
+    /// Interval between two samples.
     pub interval: Duration,
     /// Number of samples; `None`: until standard output is closed.
     pub limit: Option<u32>,

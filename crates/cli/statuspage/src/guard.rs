@@ -1,4 +1,4 @@
-//! Which names a request may ask for the page under.
+//! Names under which a request may ask for the page.
 //!
 //! A web site whose name is made to mean 127.0.0.1 could have a visitor's browser read the page as if it were the
 //! site's own. The browser then sends the site's name as Host. An address is not a name that an attacker controls, so
@@ -16,7 +16,7 @@ pub fn is_allowed(host: &str, names: &[String]) -> bool {
     name.parse::<Ipv4Addr>().is_ok() || is_own("localhost") || names.iter().any(|own| is_own(own))
 }
 
-/// The host of `host` or `host:port`; `None` if the port is none.
+/// The host of `host` or `host:port`; `None` if the port is invalid.
 fn without_port(host: &str) -> Option<&str> {
     let end_of_name = host.rfind(']').map_or(0, |bracket| bracket + 1);
     match host.get(end_of_name..)?.rfind(':') {

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants:
-//! * A request never touches the node: it is answered from the newest sample, which is rendered once. However often
-//!   and by however many the page is asked for, the node is asked once per second, by one thread.
+//! * A request never touches the node: it is answered from the newest sample, which is rendered once. One thread asks
+//!   the node once per second, whatever the number of requests and clients.
 //! * Nothing can be changed: only GET and HEAD are answered, and no path does anything.
 //! * All connections are served by one thread of low priority, and are bounded in number, header size and lifetime
 //!   ([`server`]).
@@ -38,7 +38,7 @@ use std::time::Duration;
 /// Time between two samples.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where the state comes from.
+/// Source of the state.
 pub type Source = Arc<dyn Fn() -> NodeStatus + Send + Sync>;
 
 /// Why there is no status page.
@@ -75,7 +75,7 @@ pub struct OptionNames {
 }
 
 impl Default for OptionNames {
-    /// Those of a node.
+    /// Options of a node.
     fn default() -> Self {
         Self { listen: "--status-listen", allow_remote: "--status-allow-remote" }
     }

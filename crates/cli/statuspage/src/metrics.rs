@@ -239,8 +239,7 @@ const HISTOGRAMS: &[TimesMetric] = &[
     ),
 ];
 
-/// Counters of the node whose own name is not what Prometheus would call them, or that need words: counter, metric,
-/// help.
+/// Counters of the node with another name in Prometheus, or with a help text of their own: counter, metric, help.
 const NODE_COUNTERS: &[(&str, &str, &str)] = &[
     (
         "received_bytes",

@@ -48,7 +48,7 @@ const COLUMNS: [&str; 25] = [
     "page_mismatches",
 ];
 
-/// A volume at one moment: [`COLUMNS`] (NaN: nothing to tell), and the runs that each apply worker has applied.
+/// A volume at one moment: [`COLUMNS`] (NaN: no value), and the runs that each apply worker has applied.
 #[derive(Clone, Debug, Serialize)]
 struct Point(Vec<f64>, Vec<u64>);
 

@@ -172,7 +172,7 @@ async fn accept(listener: TcpListener, site: Arc<Served>) -> io::Result<()> {
     }
 }
 
-/// Serves a connection. How it ends concerns its client only.
+/// Serves a connection. An error concerns its client only.
 async fn serve(stream: TcpStream, site: Arc<Served>) {
     let service = service_fn(move |request| {
         let response = respond(&request, &site);

@@ -15,11 +15,11 @@ use redoubt_wire::greeting;
 use std::sync::Arc;
 use stream::StreamConfig;
 
-/// Exit status of a server whose stream has died: that of one that could not start. A service manager that starts it
-/// again on failure does so then, too.
+/// Exit status of a server whose stream has died, equal to that of a server that could not start. So a service
+/// manager that restarts on failure restarts it, too.
 const STATUS_OF_END: i32 = 1;
 
-/// Where a new session connects, and how.
+/// Configuration of a new session's stream.
 pub fn new_session(config: &Config, tls: Option<Arc<ClientTls>>) -> StreamConfig {
     let connector = Connector {
         address: config.node.clone(),

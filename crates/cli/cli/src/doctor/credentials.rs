@@ -1,4 +1,4 @@
-//! Certificates: modes, owner, for whom, until when.
+//! Certificates: modes, owner, subject, expiry.
 
 use super::limits::own_user;
 use super::report::Check;

@@ -1,4 +1,4 @@
-//! The server's local data directory, and the place of its page cache.
+//! The server's local data directory, and the directory of its page cache.
 
 use super::report::Check;
 use super::space::FileSystem;
@@ -8,7 +8,7 @@ use crate::show::bytes;
 use std::path::Path;
 
 const NAME: &str = "data_directory";
-/// Plain files, logs and the temporary tablespace want some room.
+/// Free space for plain files, logs and the temporary tablespace, in bytes.
 const LEAST_BYTES: u64 = 256 << 20;
 
 /// Whether `redoubt run` would take it, and whether there is room.

@@ -41,7 +41,7 @@ fn judge_kernel(release: &str, processor: &str) -> Check {
 /// The kernel's view of the clock.
 struct Clock {
     now_s: i64,
-    /// `None`: it does not say.
+    /// `None`: unknown.
     synchronised: Option<bool>,
 }
 
@@ -78,7 +78,7 @@ struct Memory {
     strict: bool,
 }
 
-/// Is there room for what takes `wanted_bytes` in all? `parts` says what that is.
+/// Checks that the memory is enough for `wanted_bytes` in all; `parts` describes their use.
 pub fn memory(wanted_bytes: u64, parts: &str) -> Check {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let strict = read_number("/proc/sys/vm/overcommit_memory") == Some(2);

@@ -17,7 +17,7 @@ const FILES_PER_VOLUME: u64 = 512 + 64;
 #[derive(Clone, Copy)]
 struct Limit {
     hard: u64,
-    /// It may raise the limit all the same.
+    /// The process may raise the hard limit.
     may_raise: bool,
 }
 

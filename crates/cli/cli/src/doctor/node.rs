@@ -17,7 +17,7 @@ const SLOW: Duration = Duration::from_millis(5);
 /// Asks the node that options or environment name.
 pub fn check(address: &OptionalNode, volume: Option<&str>, server: Option<ServerVersion>) -> Vec<Check> {
     let Ok(connector) = address.connector() else {
-        // The check of the certificates has said why.
+        // The check of the certificates has reported the reason.
         return vec![Check::note(NAME, "not asked", "put the certificates right first")];
     };
     let asked = Client::connect(&connector).and_then(ask);
@@ -82,7 +82,7 @@ fn judge(status: &NodeStatus, address: &str, answered_after: Duration, tls: bool
     Check::ok(NAME, found)
 }
 
-/// A server that is older than one that has run on the volume.
+/// Rejects a server that is older than one that has run on the volume.
 fn judge_server(volume: &VolumeStatus, server: ServerVersion) -> Option<Check> {
     let why = server.refused_after(volume.newest_server?)?;
     let (found, change) = why.rsplit_once(". ").unwrap_or((&why, "take a newer server"));

@@ -6,7 +6,7 @@ use super::report::Check;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// More entries than this are not looked at for their owner.
+/// Maximum number of entries whose owner is checked.
 const OWNERS_LIMIT: usize = 20_000;
 const PARTS: [&str; 3] = ["log", "pages", "journal"];
 
@@ -19,12 +19,12 @@ pub fn volumes(data: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Where logs, journals and pages of the volumes are, each place once.
+/// Directories and block devices of the volumes' logs, journals and pages, without duplicates.
 pub fn places(data: &Path, volumes: &[PathBuf]) -> Vec<PathBuf> {
     let mut places = vec![data.to_owned()];
     for volume in volumes {
         for part in PARTS {
-            // Those without a link are in the data directory.
+            // Parts without a link are in the data directory.
             if let Ok(target) = std::fs::read_link(volume.join(part)) {
                 let place = target.parent().map_or_else(|| target.clone(), Path::to_owned);
                 let place = if redoubt_node::place::is_block_device(&target) { target } else { place };

@@ -1,6 +1,7 @@
-//! A place for logs, journals and pages: file system, what it offers, how long a durable write takes there.
+//! A directory for logs, journals and pages: its file system, the features of that, and the latency of durable
+//! writes.
 //!
-//! Tried out in files without a name, which are gone whatever happens.
+//! The trials use files without a name, which are gone whatever happens.
 
 use super::report::Check;
 use super::space::existing;

@@ -33,7 +33,7 @@ impl Level {
 pub struct Check {
     /// Subject of the check.
     pub name: &'static str,
-    /// How it is.
+    /// Severity of the result.
     pub level: Level,
     /// The result, in one line.
     pub found: String,
@@ -62,7 +62,7 @@ impl Check {
         Self { level: Level::Problem, change: Some(change.into()), ..Self::ok(name, found) }
     }
 
-    /// A problem from the message of an error, which says what to do after its first semicolon.
+    /// A problem from the message of an error; the advice is after the first semicolon of the message.
     pub fn refused(name: &'static str, error: &CliError, otherwise: &str) -> Self {
         let message = error.to_string();
         let (found, change) = message.split_once("; ").unwrap_or((&message, otherwise));

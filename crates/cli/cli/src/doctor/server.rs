@@ -1,4 +1,4 @@
-//! The server: program, version, options that do not fit, what it will want of the host.
+//! The server: program, version, options that do not fit, requirements on the host.
 
 use super::report::Check;
 use crate::error::CliError;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "server";
 
-/// What to do without a server.
+/// Advice for a host without a server.
 fn install() -> String {
     let names = Use::Volume.names();
     format!("install {names} (Debian: apt install mariadb-server-core), or give its path after `--`")

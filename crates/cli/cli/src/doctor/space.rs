@@ -41,7 +41,7 @@ impl FileSystem {
     }
 }
 
-/// Is there room? `least` bytes must be there; `purpose` says for what.
+/// Checks the free space. At least `least` bytes must be free; `purpose` describes their use.
 pub fn check(name: &'static str, path: &Path, least: u64, purpose: &str) -> Check {
     match FileSystem::of(path) {
         Ok(space) => judge(name, space, path, least, purpose),

@@ -86,15 +86,15 @@ impl ExportedFile {
         self.file.write_all_at(stored, at)
     }
 
-    /// Gives the file its length. `Some`: a sentence for the user, about room that holes were to
-    /// save and that the file takes all the same.
+    /// Gives the file its length. `Some`: a note for the user if the file occupies space that holes should have
+    /// saved.
     ///
     /// # Errors
     /// That of the file.
     pub fn finish(self, len_bytes: u64) -> io::Result<(File, Option<String>)> {
         self.file.set_len(len_bytes)?;
         if self.packed.is_some() {
-            // Else the file system has not said yet what it takes.
+            // Before that the file system may not have allocated the blocks.
             self.file.sync_all()?;
         }
         let taken_bytes = self.file.metadata()?.blocks() * BLOCK_BYTES;
@@ -115,15 +115,14 @@ fn has_no_holes(taken_bytes: u64, written_bytes: u64, saved_bytes: u64) -> bool 
     taken_bytes > written_bytes + slack + saved_bytes / 2
 }
 
-/// The format of the tablespace whose first page this is. Later files of the system tablespace do not begin with a
-/// page 0.
+/// The format of a tablespace from its first page. Later files of the system tablespace do not begin with a page 0.
 fn format_of(page0: &[u8]) -> Option<SpaceFlags> {
     let is_page0 =
         get_u32(page0, FIL_PAGE_OFFSET) == Some(0) && get_u16(page0, FIL_PAGE_TYPE) == Some(TYPE_FSP_HDR);
     flags_of_page0(page0).ok().filter(|_| is_page0)
 }
 
-/// The same bytes, with a page 0 that says that not all pages are encrypted. `None`: the tablespace is not encrypted.
+/// The same bytes, with page 0 marked as "not all pages are encrypted". `None`: the tablespace is not encrypted.
 fn not_all_encrypted(bytes: &[u8], flags: SpaceFlags) -> Option<Vec<u8>> {
     let mut changed = bytes.to_vec();
     let page0 = changed.get_mut(..flags.physical_page_size_bytes())?;

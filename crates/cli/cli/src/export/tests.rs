@@ -1,4 +1,4 @@
-//! Against a node that is hostile: a listener in this process that answers what it likes.
+//! Against a hostile node: a listener in this process that sends arbitrary answers.
 
 use super::*;
 use crate::args::{NodeAddress, VolumeName};

@@ -131,7 +131,7 @@ fn write(directory: &Path, plan: &Plan) -> Result<()> {
     replace(&directory.join(PLAN), &(text + "\n"))
 }
 
-/// All of it, or what was there before.
+/// Replaces a file atomically.
 fn replace(path: &Path, text: &str) -> Result<()> {
     let new = path.with_extension("new");
     std::fs::write(&new, text).map_err(|error| CliError::io("write", &new, error))?;

@@ -18,9 +18,9 @@ const DEFAULT_SOCKET: &str = "/run/mysqld/mysqld.sock";
 const DEFAULT_PORT: u16 = 3306;
 /// Provider name of the library (`entry.rs` of `redoubt-group`).
 const PROVIDER: &str = "Redoubt Group";
-/// A server that does not answer for so long is shown as one that does not.
+/// A server that does not answer within this time is shown as unreachable.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// A member that is not heard for so long is away, as the library has it.
+/// Time without a message after which a member is away, as in the library.
 const AWAY_MS: u64 = 3000;
 /// Number of missing write sets from which flow control (`pace` of the library) excludes a member: it has to catch up
 /// by itself.
@@ -35,7 +35,7 @@ pub struct Look {
     pub group_id: String,
     /// How many members are needed to commit.
     pub needed: usize,
-    /// How many of those that vote are there.
+    /// Number of voters that are present.
     pub present: usize,
     /// Grows with each change of who owns slots or votes.
     pub epoch: u64,
@@ -54,15 +54,15 @@ pub struct Look {
 pub struct MemberLook {
     /// `wsrep_node_name`.
     pub name: String,
-    /// Where members reach it.
+    /// Address for other members.
     pub address: String,
-    /// Where clients reach it.
+    /// Address for clients.
     pub client_address: String,
-    /// In words: what it says itself, or what others heard of it.
+    /// State in words: its own report, or the reports of others.
     pub state: String,
     /// It counts for the majority.
     pub votes: bool,
-    /// It proposes by itself; else it hands its commits to one that does.
+    /// It proposes by itself; otherwise it forwards its commits to a member with slots.
     pub owns_slots: bool,
     /// It is there, and not silent.
     pub is_there: bool,
@@ -83,7 +83,7 @@ pub struct ServerLook {
     pub name: Option<String>,
     /// `wsrep_local_state_comment`.
     pub state: Option<String>,
-    /// Why it did not answer.
+    /// Reason why it did not answer.
     pub error: Option<String>,
 }
 
@@ -126,7 +126,7 @@ impl Observer {
     /// Of the servers that a person named.
     ///
     /// # Errors
-    /// [`CliError::Usage`] for a name that is none, [`CliError::Io`] for the file with the password.
+    /// [`CliError::Usage`] for an invalid name, [`CliError::Io`] for the file with the password.
     pub fn new(login: &Login) -> Result<Self> {
         let named =
             if login.server.is_empty() { vec![DEFAULT_SOCKET.to_owned()] } else { login.server.clone() };
@@ -147,7 +147,7 @@ impl Observer {
     /// Asks all of them.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if none of them answers as a member of a group, with what each says.
+    /// [`CliError::Usage`] if none of them answers as a member of a group, with each server's error.
     pub fn look(&mut self) -> Result<Look> {
         let (user, password) = (self.user.as_str(), self.password.as_deref());
         let answers: Vec<std::result::Result<Answer, String>> = std::thread::scope(|scope| {
@@ -216,7 +216,7 @@ impl Answer {
         self.status.iter().filter(of_members).map(parse).collect()
     }
 
-    /// Why it is none of ours.
+    /// Reason why it is not a server of a Redoubt group.
     fn complaint(&self) -> Option<String> {
         if self.status.contains_key("wsrep_group_epoch") {
             return None;

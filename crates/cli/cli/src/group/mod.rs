@@ -17,7 +17,7 @@ use args::GroupCommand;
 /// Does what was asked for.
 ///
 /// # Errors
-/// Those of the command.
+/// Errors of the sub-command.
 pub fn run(command: &GroupCommand) -> Result<()> {
     match command {
         GroupCommand::Create(create) => create::create(create),

@@ -13,18 +13,18 @@ pub struct PlannedMember {
     pub name: String,
     /// By which the others reach it.
     pub host: String,
-    /// Where it listens for them.
+    /// Port on which it listens for the members.
     pub port: u16,
 }
 
-/// A group, as it is kept in `group.json`.
+/// A group, as stored in `group.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// `wsrep_cluster_name`.
     pub group: String,
     /// In the order in which they were named.
     pub members: Vec<PlannedMember>,
-    /// Where a server has its part.
+    /// Directory of the group's files on a server.
     pub server_directory: PathBuf,
     /// The library on the servers.
     pub provider: PathBuf,
@@ -130,7 +130,7 @@ fn check_name(what: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Of `NAME=HOST[:PORT]`.
+/// Parses `NAME=HOST[:PORT]`.
 ///
 /// # Errors
 /// A description of the defect, for people.

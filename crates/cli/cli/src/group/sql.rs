@@ -1,5 +1,5 @@
-//! A client of MariaDB's protocol that can log in and read the rows of a statement as text: all that a look at a group
-//! needs.
+//! A minimal client of MariaDB's protocol: it can log in and read the rows of a statement as text, which is enough
+//! for the state of a group.
 //!
 //! Not the client library of the tools: it brings prepared statements, connection pools and the names of all domains
 //! in Unicode into a command that sends two SHOW statements. Accounts may use `mysql_native_password` or `unix_socket`;
@@ -35,7 +35,7 @@ const MAX_END_LEN: usize = 8;
 /// A cell of a row without a value.
 const NULL_CELL: u8 = 0xfb;
 
-/// Where a server is reached.
+/// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// Its socket.
@@ -57,7 +57,7 @@ pub enum SqlError {
     Io {
         /// The attempted step.
         action: &'static str,
-        /// Why it failed.
+        /// Reason of the failure.
         source: std::io::Error,
     },
     /// The server refuses.

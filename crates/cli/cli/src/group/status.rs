@@ -8,7 +8,7 @@ use crate::show::{Table, print_json};
 use crate::watch::{self, Watch};
 use std::time::{Duration, Instant};
 
-/// Between two looks of --wait.
+/// Interval between two looks of --wait.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Shows a group.

@@ -59,19 +59,19 @@ impl Layout {
         self.settings.get("innodb-data-file-path").map(String::as_str)
     }
 
-    /// Directory of what a setting says.
+    /// Directory that a setting names.
     pub fn directory(&self, option: &str) -> PathBuf {
         let set = places::directory_of(&self.settings, option, &self.datadir);
         set.map_or_else(|| self.datadir.clone(), |(_, directory)| directory)
     }
 
-    /// Directory of what a setting says, or that of another one if it says nothing.
+    /// Directory that a setting names, or that of another one if it is not set.
     pub fn directory_or(&self, option: &str, other: &str) -> PathBuf {
         let set = places::directory_of(&self.settings, option, &self.datadir);
         set.map_or_else(|| self.directory(other), |(_, directory)| directory)
     }
 
-    /// Directory of what a setting says, if it is not one that files of a volume may be in.
+    /// Directory that a setting names, if files of a volume may not be in it.
     pub fn moved_directory(&self, option: &str) -> Option<PathBuf> {
         self.moved.contains(&option).then(|| self.directory(option))
     }
@@ -92,7 +92,7 @@ impl Layout {
         Ok(files)
     }
 
-    /// A file that a server with these settings does not use, though its name is one of those that count.
+    /// Rejects a file that a server with these settings does not use, although its name is significant.
     ///
     /// # Errors
     /// [`CliError::Usage`] if there is one at the top of the data directory.
@@ -172,7 +172,7 @@ impl Layout {
         Ok(files)
     }
 
-    /// A line of the index as it is in the volume, and the log it names if that lies elsewhere.
+    /// A line of the index as it is in the volume, and its log if that lies elsewhere.
     fn binary_log_file(&self, line: &str, index: &Path) -> Result<(String, Option<SourceFile>)> {
         let said = Path::new(line);
         let (Some(name), Some(directory)) = (said.file_name(), said.parent()) else {
@@ -205,7 +205,8 @@ fn is_aria_log(name: &str) -> bool {
     name.starts_with(places::ARIA_LOG_PREFIX)
 }
 
-/// MySQL says of an index that is not set that it is called as its log, without the directory; it lies beside the log.
+/// Without a setting for the index, MySQL prints the log's name for it, without the directory; it lies beside the
+/// log.
 fn forget_index_that_follows_its_log(settings: &mut HashMap<String, String>, datadir: &Path) {
     let Some(index) = settings.get(BINARY_LOG_INDEX) else { return };
     let beside = places::file_of(settings, BINARY_LOG, datadir)

@@ -19,15 +19,15 @@ use std::path::{Path, PathBuf};
 
 /// The server rounds innodb_log_file_size to this.
 const LOG_SIZE_UNIT_BYTES: u64 = 4096;
-/// The length in the volume of a log that a backup tool has prepared: with room after the record, so that the end can be
-/// seen. The server makes a log of its own size of it at its first start.
+/// The length in the volume of a log that a backup tool has prepared. It has room after the record, so that the end
+/// can be detected. The server replaces it by a log of its own size at its first start.
 const LOG_FROM_BACKUP_BYTES: u64 = 4 << 20;
 
 /// The source's redo log.
 pub struct SourceLog {
     /// The newest checkpoint: nothing before it is needed.
     pub checkpoint_lsn: Lsn,
-    /// Where the redo begins that the node gets.
+    /// Start of the redo that the node gets.
     pub start_lsn: Lsn,
     /// End of the log.
     pub end_lsn: Lsn,

@@ -103,7 +103,7 @@ impl<'s> PageSource<'s> {
     /// A checker for `file`.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if page 0 does not say what the tablespace is.
+    /// [`CliError::Usage`] if page 0 does not show the format of the tablespace.
     pub fn checker(&mut self, file: &SourceFile, handle: &File) -> Result<Checker<'_, 's>> {
         let Kind::Tablespace { first_byte } = file.kind else {
             let path = file.path.clone();
@@ -245,8 +245,8 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// A page of MySQL that is in a doublewrite file and not in its own yet. No redo may tell of it: pages of an index
-    /// that is being built have none. The server's recovery takes it, however old (`dblwr_recover_page` in
+    /// A page of MySQL that is in a doublewrite file and not in its own yet. It may have no redo: pages of an index
+    /// that is being built have none. The server's recovery uses it, however old (`dblwr_recover_page` in
     /// `buf/buf0dblwr.cc`).
     fn complete(&mut self, id: PageId, format: Format, page: &mut [u8]) {
         if let Some(copy) = self.pages.copy_of(id, format).filter(|copy| !page_is_never_written(copy)) {
@@ -281,8 +281,8 @@ fn encrypted(page: &[u8], id: PageId, format: Format) -> Option<&'static str> {
     }
 }
 
-/// The system tablespace says in which undo tablespaces its rollback segments are; without one of them, transactions
-/// that were not committed could not be rolled back. A page that is torn says nothing.
+/// The system tablespace lists the undo tablespaces of its rollback segments. If one of them is missing, uncommitted
+/// transactions could not be rolled back. A torn page is not checked.
 fn check_undo(trx_sys: &[u8], flags: SpaceFlags, source: &Source) -> Result<()> {
     const SLOTS: usize = 38 + 8 + 10;
     const SLOT_LEN_BYTES: usize = 8;

@@ -136,7 +136,7 @@ impl Source {
         Ok(source)
     }
 
-    /// Where the first file of the system tablespace is.
+    /// Path of the first file of the system tablespace.
     pub fn system_file(&self) -> &Path {
         self.files.first().map_or(&self.directory, |file| &file.at)
     }

@@ -23,7 +23,7 @@ use std::process::Command;
 /// Does what was asked for.
 ///
 /// # Errors
-/// Those of the command.
+/// Errors of the sub-command.
 pub fn run(command: &NetCommand) -> Result<()> {
     match command {
         NetCommand::Run(arguments) => start(arguments),
@@ -89,7 +89,7 @@ struct AdmissionStatus {
     waiting: u64,
     /// Duration of the longest completed wait since the start.
     longest_ended_wait_seconds: f64,
-    /// The first of those that wait.
+    /// The first entries of the queue.
     waiters: Vec<Waiter>,
 }
 

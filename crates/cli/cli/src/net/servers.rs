@@ -89,7 +89,7 @@ pub fn selected(selection: &Selection) -> Result<Vec<NetServer>> {
     if chosen.is_empty() { Err(nothing(&found, &which)) } else { Ok(chosen) }
 }
 
-/// The one that is meant.
+/// The selected server.
 ///
 /// # Errors
 /// As [`selected`]; [`CliError::Usage`] if there are several.

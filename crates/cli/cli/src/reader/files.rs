@@ -14,13 +14,13 @@ use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The kernel may believe what does not change for so long.
+/// Validity of cached attributes and names in a view that does not change.
 const FIXED_VALID: Duration = Duration::from_secs(3600);
-/// And this what may: as long as it needs for one call.
+/// The same in a live view: as long as the kernel needs for one call.
 const LIVE_VALID: Duration = Duration::from_millis(1);
 /// A rename that must not replace anything.
 const RENAME_NOREPLACE: u32 = 1;
-/// Shown as the size of the file system, and half of it as free.
+/// Size of the file system as shown; half of it is shown as free.
 const SHOWN_BYTES: u64 = 1 << 50;
 
 struct Nodes {

@@ -184,7 +184,7 @@ struct Overlay {
 struct Contents {
     source: Arc<Source>,
     complaints: Arc<Complaints>,
-    /// Where the node has it.
+    /// Path at the node.
     path: String,
     state: Mutex<Overlay>,
 }

@@ -184,7 +184,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     said.read_to_end(&mut heard)
         .map_err(|error| CliError::io("hear from", "the process that serves the view", error))?;
     if heard != READY {
-        // The other process has said why.
+        // The other process has reported the error.
         std::process::exit(1);
     }
     let path = match wanted.is(&server::SERVER_NAMES) {

@@ -171,7 +171,7 @@ fn mount_by_helper(directory: &Path, name: &str) -> Result<File> {
 fn receive_descriptor(socket: &UnixStream) -> Result<File> {
     let mut byte = [0u8; 1];
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
-    // Room for one descriptor with its header, as aligned as that wants.
+    // Room for one descriptor with its header, with the required alignment.
     let mut control = [0u64; 8];
     // SAFETY: all zero is a valid msghdr.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };

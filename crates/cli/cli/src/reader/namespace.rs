@@ -2,8 +2,9 @@
 //!
 //! So the view can lie over the directory of a running server, which continues seeing its own files, and a tool that
 //! asks the server for its directory finds the view there. When the last process in the namespace has ended the view
-//! is gone, however it ended. The super-user may make one; others make one in a user namespace, in which they are who
-//! they were. Where neither is allowed (some containers and distributions), the view is mounted for all of the host.
+//! is gone, however it ended. The super-user may make one; other users make one in a user namespace, in which they
+//! keep their ids. Where neither is allowed (some containers and distributions), the view is mounted for all of the
+//! host.
 
 use std::ffi::CStr;
 

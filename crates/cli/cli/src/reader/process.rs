@@ -1,5 +1,5 @@
-//! The process that serves the view: how it comes from the one that becomes the program, and how it learns that the
-//! program has ended.
+//! The process that serves the view: how it is forked from the process that becomes the program, and how it detects
+//! the end of the program.
 
 use crate::error::{CliError, Result};
 use std::fs::File;

@@ -347,7 +347,7 @@ impl Answer {
         self
     }
 
-    /// To a lookup or the making of something. The kernel looks the name up again after `name_valid`.
+    /// Reply to a lookup, or to the creation of a file. The kernel looks the name up again after `name_valid`.
     pub fn entry(mut self, attributes: &Attributes, name_valid: Duration) -> Self {
         self.u64(attributes.node);
         self.u64(0);
@@ -394,8 +394,8 @@ impl Answer {
         self
     }
 
-    /// Appends a name of a directory if all of it has room in `limit_bytes` of body. `next` is where the name after it
-    /// is found.
+    /// Appends a name of a directory if all of it fits into `limit_bytes` of body. `next` is the position of the next
+    /// name.
     pub fn name(&mut self, limit_bytes: u32, node: u64, next: u64, mode: u32, name: &[u8]) -> bool {
         let len = (24 + name.len()).next_multiple_of(8);
         let used = self.0.len() - REPLY_HEADER_BYTES;

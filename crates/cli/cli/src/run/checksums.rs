@@ -84,7 +84,7 @@ impl Checksums {
     /// Loads the checksums that an earlier start of the same boot left in the data directory.
     ///
     /// # Errors
-    /// [`CliError::Io`] if the kernel does not say which boot this is.
+    /// [`CliError::Io`] if the kernel's boot id cannot be read.
     pub fn load(directory: &Path) -> Result<Self> {
         let boot_id =
             std::fs::read_to_string(BOOT_ID).map_err(|error| CliError::io("read", BOOT_ID, error))?;

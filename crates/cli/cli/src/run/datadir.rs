@@ -277,8 +277,7 @@ impl DataDirectory {
     }
 }
 
-/// Volume that a data directory belongs to; `None` for one that is empty or still to be made. Nothing is locked or
-/// changed.
+/// Volume that a data directory belongs to; `None` for an empty or missing directory. Nothing is locked or changed.
 ///
 /// # Errors
 /// [`CliError::Usage`] if it holds something else.
@@ -295,12 +294,12 @@ pub fn volume_of(path: &Path) -> Result<Option<String>> {
     Ok(parse_marker(&text, &marker_path)?.map(|marker| marker.volume))
 }
 
-/// The file whose lock says that a server runs in a data directory.
+/// The file whose lock shows that a server runs in a data directory.
 pub fn lock_file(path: &Path) -> PathBuf {
     path.join(MARKER)
 }
 
-/// But for what a member of a group brings with it, whose data was imported.
+/// Checks that a directory is empty, except for the files of a group member whose data was imported.
 fn check_empty(path: &Path) -> Result<()> {
     let error = |error| CliError::io("list", path, error);
     let names = std::fs::read_dir(path).map_err(error)?.map(|entry| entry.map(|entry| entry.file_name()));
@@ -389,7 +388,7 @@ pub fn owner_for(server: &Server) -> Result<Option<(u32, u32)>> {
 /// User and group of this name; `None` for the super-user and if no name is given.
 ///
 /// # Errors
-/// [`CliError::Usage`] if this host does not know it.
+/// [`CliError::Usage`] if the user does not exist on this host.
 pub fn ids_of(user: Option<&str>) -> Result<Option<(u32, u32)>> {
     let is_other = |user: &&str| !matches!(*user, "" | "root" | "0" | "(No default value)");
     let Some(user) = user.filter(is_other) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Fills a data directory with what a volume has: directories, stubs of InnoDB files, plain files.
+//! Fills a data directory with the contents of a volume: directories, stubs of InnoDB files, plain files.
 //!
 //! A server that takes a volume over waits for this, and it grows with the number of tables. So plain files are asked
 //! for before the ones before have come. (More threads do not help: the files of a database are in one directory, which
@@ -144,7 +144,7 @@ impl<'a> Plain<'a> {
         self.take_asked(ASKED_FILES)
     }
 
-    /// Takes what was asked for, until no more than `left` are.
+    /// Receives requested files, until no more than `left` are pending.
     fn take_asked(&mut self, left: usize) -> Result<()> {
         while self.asked.len() > left
             && let Some((entry, file)) = self.asked.pop_front()
@@ -159,7 +159,7 @@ impl<'a> Plain<'a> {
         Ok(())
     }
 
-    /// The next answer is this file. False: it is not what the list said, since it is being changed.
+    /// Receives this file as the next answer. False: it differs from the list, since it is being changed.
     fn take(&mut self, entry: &VolumeEntry, file: &File) -> Result<bool> {
         let path = self.directory.join(&entry.path);
         let failed = |error| CliError::io("write", &path, error);

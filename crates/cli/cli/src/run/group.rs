@@ -1,4 +1,4 @@
-//! How far the data of a member of a group is, for the library that makes it one.
+//! Position of a group member's data, for the group library.
 //!
 //! That library learns it from a second server (`--wsrep-recover`), which has no volume when the server itself runs
 //! it: only the server has the library of the volume. So it is run here, on the volume that is attached already and
@@ -15,7 +15,7 @@ use std::process::Command;
 /// needs on the volume.
 ///
 /// # Errors
-/// The server does not say it.
+/// An error if the server does not report it.
 pub fn pass_position(command: &mut Command, server: &Server, datadir: &Path) -> Result<()> {
     command.env_remove(KNOWN);
     if !server.is_in_group() || !Store::is_in(datadir) {
@@ -29,7 +29,7 @@ pub fn pass_position(command: &mut Command, server: &Server, datadir: &Path) -> 
             None => asked.env_remove(name),
         };
     }
-    // It is not the server, and says nothing of itself to a service manager.
+    // It is not the server, and must not notify a service manager.
     asked.env_remove("NOTIFY_SOCKET");
     let found = position::ask(asked, datadir).map_err(|error| CliError::Usage(error.to_string()))?;
     let text = position::text_of(found);

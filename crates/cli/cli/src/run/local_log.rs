@@ -1,8 +1,8 @@
 //! `redoubt run --local-log`: a server without a storage node, its redo log in persistent memory.
 //!
-//! Nothing is prepared and nothing is changed: the log directory is found ([`command`]) and tried out
-//! ([`directory`]), then this process becomes the server with the library preloaded. Everything that would keep the
-//! library from mapping the redo files is refused here, where it can be said clearly; the library refuses it again.
+//! Nothing is prepared and nothing is changed: the log directory is found ([`command`]) and tested ([`directory`]),
+//! then this process becomes the server with the library preloaded. Every obstacle to mapping the redo files is an
+//! error here, with a clear message; the library checks it again.
 
 pub mod command;
 pub mod directory;

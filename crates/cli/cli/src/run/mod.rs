@@ -116,7 +116,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
 /// The volume, if this server can start on it.
 ///
 /// # Errors
-/// Why it cannot.
+/// The reason why it is not usable.
 pub(crate) fn usable_volume(
     connector: &Connector,
     name: &str,
@@ -209,7 +209,7 @@ fn pass_reaching(command: &mut Command, arguments: &RunArguments) {
         .env("REDOUBT_TIMEOUT_S", arguments.timeout.to_string());
 }
 
-/// Tells the library how pages are read, and which of those that are written are compared.
+/// Passes to the library how pages are read, and which written pages are compared.
 fn pass_page_reading(command: &mut Command, arguments: &RunArguments, cache_directory: Option<&Path>) {
     command
         .env("REDOUBT_VERIFY", &arguments.verify)

@@ -1,4 +1,4 @@
-//! The library that is preloaded into the server: where it is, and whether the dynamic loader takes it.
+//! The library that is preloaded into the server: its path, and a check that the dynamic loader loads it.
 //!
 //! A library that cannot be preloaded is left out by the loader, with a message only. The server would then run
 //! without it, on files without content; so it is tried out first, with the loader's own list of what it would load.
@@ -35,13 +35,13 @@ pub fn find(name: &str, given: Option<&Path>, option: &str) -> Result<PathBuf> {
         .map_err(|error| CliError::Usage(error.to_string()))
 }
 
-/// Tries whether the loader takes the library into `binary`. Nothing is run: the loader only tells what it would load.
+/// Checks that the loader loads the library into `binary`. Nothing is run: the loader only lists what it would load.
 ///
 /// # Errors
 /// [`CliError::Usage`] with the loader's reason; [`CliError::Io`].
 pub fn check(binary: &Path, library: &Path) -> Result<()> {
     let output = super::server::asking(binary)
-        // A binary that no loader starts would run: then it says its version.
+        // A statically linked binary would run: then it prints its version.
         .arg("--version")
         .env("LD_TRACE_LOADED_OBJECTS", "1")
         .env("LD_PRELOAD", value(library))

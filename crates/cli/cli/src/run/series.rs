@@ -52,7 +52,7 @@ impl Use {
 /// The version in the line that a server prints of itself.
 ///
 /// # Errors
-/// [`CliError::Usage`] for a server that is not supported. `line` may be what it said instead.
+/// [`CliError::Usage`] for an unsupported server. `line` may be another output of it.
 pub fn version_of(line: &str, binary: &Path, for_use: Use) -> Result<ServerVersion> {
     let version = ServerVersion::of_program(line);
     let known = version.filter(|version| series_of(*version, for_use).is_some());
@@ -76,7 +76,7 @@ fn series_of(version: ServerVersion, for_use: Use) -> Option<&'static Series> {
     for_use.series().find(|known| (known.family, known.series) == (version.family, version.series()))
 }
 
-/// What to say of a release that is newer than the newest one tested.
+/// Warning about a release that is newer than the newest one tested.
 pub fn untested(version: ServerVersion) -> Option<String> {
     let known = series_of(version, Use::LocalLog)?;
     (version.patch > known.tested_patch).then(|| {

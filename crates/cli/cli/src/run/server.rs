@@ -101,7 +101,7 @@ impl Server {
         arguments
     }
 
-    /// Whether the server is to be a member of a group, and was not told where its data is.
+    /// True if the server is to be a member of a group, and its options give no position of its data.
     pub fn is_in_group(&self) -> bool {
         let says = |name: &str| {
             let is_it = |argument: &String| argument.replace('_', "-").starts_with(name);
@@ -193,8 +193,8 @@ pub(crate) fn find_program(name: &str) -> Result<PathBuf> {
     })
 }
 
-/// A program that is to answer something: without library and input, and without a way to tell the service manager
-/// about itself, which a server does even when it is only asked.
+/// Command for a query of a server: without library and input, and without the service manager's socket, which a
+/// server notifies even when it only prints its settings.
 pub(super) fn asking(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_remove("LD_PRELOAD").env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
@@ -217,7 +217,7 @@ pub(crate) fn effective_settings(
 ) -> Result<Answers> {
     let relevant =
         |argument: &&String| argument.starts_with("--") && !argument.starts_with("--print-defaults");
-    // Only the server knows all of its options; a script's own options are left out by --help's leniency.
+    // Only the server itself has all of its options; a script's own options are left out by --help's leniency.
     let own: Vec<_> =
         if is_server_name(binary) { arguments.iter().filter(relevant).collect() } else { Vec::new() };
     let leading = own.iter().take_while(|argument| is_leading(argument)).count();

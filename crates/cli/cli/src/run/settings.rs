@@ -48,7 +48,7 @@ pub(crate) fn parse_settings(text: &str) -> Settings {
         .collect()
 }
 
-/// A setting that is not said is not taken for one that is fine.
+/// A missing setting is an error, not a default.
 pub(super) fn check_complete(family: Family, settings: &Settings, binary: &Path) -> Result<()> {
     match judged(family).find(|name| !settings.contains_key(*name)) {
         None => Ok(()),

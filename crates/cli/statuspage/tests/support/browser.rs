@@ -37,8 +37,8 @@ fn command(browser: &str, width: u32, height: u32) -> (Command, tempfile::TempDi
     (command, profile)
 }
 
-/// The page's elements after it has run for some seconds of its own time, which passes faster than the node's: fewer
-/// than after which it says that the node gives no new figures.
+/// The page's elements after it has run for some seconds of its own time, which passes faster than the node's. The
+/// time is too short for its message that the node gives no new figures.
 pub fn dom(browser: &str, url: &str) -> String {
     let (mut command, _profile) = command(browser, 1280, 900);
     let output = command.args(["--virtual-time-budget=3000", "--dump-dom", url]).output().unwrap();

@@ -47,11 +47,11 @@ use std::time::{Duration, Instant};
 
 /// Most room for what is not durable yet; a caller that would exceed it waits.
 const UNACKNOWLEDGED_LIMIT_BYTES: u64 = 64 << 20;
-/// A node that stores nothing for so long, owes word of it and does not say that it waits, is connected to again.
-/// Bytes that were changed on the way (the length of a frame) can make both sides wait for each other; a new
-/// connection is cheap.
+/// Time limit for a node that stores nothing, owes a notice and has not reported that it waits. Then the stream
+/// connects again. Bytes that were changed on the way (the length of a frame) can make both sides wait for each
+/// other; a new connection is cheap.
 const SILENT_NODE_LIMIT: Duration = Duration::from_secs(30);
-/// How often it is looked whether the node gets on.
+/// Interval between checks of the node's progress.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest payload of a stream frame; longer data is split by the callers.
 pub const FRAME_LIMIT_BYTES: usize = 8 << 20;
@@ -473,9 +473,9 @@ impl Stream {
         }
     }
 
-    /// Body of a thread of its own, because every other one may be waiting for the node: closes a connection
-    /// whose node has made nothing durable for a time although there is something to. Its host may
-    /// be up and take bytes while the process hangs; whether it answers the next greeting tells.
+    /// Body of a thread of its own, because every other one may be waiting for the node. It closes a connection whose
+    /// node has made nothing durable for a time although frames are pending. Its host may be up and receive bytes
+    /// while the process hangs; only the next greeting shows the difference.
     pub fn watch(&self) {
         let (mut seen, mut since) = (0, Instant::now());
         while self.death().is_none() {

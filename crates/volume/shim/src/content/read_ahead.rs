@@ -47,7 +47,7 @@ pub struct Job {
     pub first: PageId,
     /// Page numbers inside the file.
     pub pages: Range<u32>,
-    /// Of a page.
+    /// Length of a page in bytes.
     pub page_len_bytes: usize,
 }
 

@@ -73,7 +73,7 @@ struct RedoLogState {
     records: Records,
 }
 
-/// What follows the records.
+/// Observer of the records, and the server's log buffers.
 #[derive(Default)]
 struct Records {
     observer: Option<LogObserver>,

@@ -61,7 +61,7 @@ fn the_side_with_the_majority_is_shown() {
     assert_eq!((look.epoch, states), (5, vec!["Without a majority", "Synced", "there"]));
     assert!(look.problems.iter().any(|problem| problem.contains("db1 is not in sync: Without a majority")));
     assert!(look.problems.iter().any(|problem| problem == "db3:3307: connection refused"));
-    // If only the one that is alone answers, it is believed.
+    // If only the isolated server answers, its report is used.
     let look = compose(&[("db1", Ok(answer("db1", "Without a majority", 4, 700, &alone)))]).unwrap();
     assert_eq!(look.problems[0], "commits wait: 1 of 3 members are here, 2 are needed");
 }

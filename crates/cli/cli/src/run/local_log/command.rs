@@ -1,4 +1,4 @@
-//! The server command: which word of it is the server, and where that has its data and its redo log.
+//! The server command: its word for the server, and the directories of the server's data and redo log.
 //!
 //! A command may start with any program (a loader, `env`, `numactl`). If one of its words names a server, that is
 //! asked for its settings by the same command with `--verbose --help`, so option files count. A command without such
@@ -34,7 +34,7 @@ pub struct ServerCommand {
 }
 
 impl ServerCommand {
-    /// Finds out what there is to know before the server starts.
+    /// Collects the facts that are needed before the server starts.
     ///
     /// # Errors
     /// [`CliError::Usage`] naming what is wrong or missing.
@@ -80,7 +80,7 @@ impl ServerCommand {
         let text = String::from_utf8_lossy(&output.stdout);
         let version = text.lines().find(|line| line.contains("  Ver ")).unwrap_or_default().to_owned();
         let settings = parse_settings(&text);
-        // MariaDB tells what it knows in spite of an option that it does not understand, and then fails.
+        // After an unknown option MariaDB still prints its settings, and then fails.
         let datadir = setting(&settings, "datadir").filter(|_| output.status.success());
         let Some(datadir) = datadir else {
             let errors = String::from_utf8_lossy(&output.stderr);
