@@ -1,28 +1,30 @@
-//! What a server has asked about the members of one epoll set, and which of them it is to be told of: what the kernel
-//! does for its own descriptors, for those of which it does not know when they are ready.
+//! Requested and pending events of the members of one epoll set. This does for connections of stacks what the kernel
+//! does for its own descriptors.
 //!
-//! As in the kernel: whoever is ready when it is put in or changed is told of; with EPOLLET it is told of again when
-//! something new has come; with EPOLLONESHOT not until it is changed; and with neither as long as it is ready, in turn
-//! with the others.
+//! As in the kernel, a member that is ready when it is added or changed is reported. After that:
 //!
-//! Invariants: a member is in the queue once at most, and only a place with a member is. Who is ready, enabled, and has
-//! news of what was asked, is in the queue. Who is in the queue need not be ready.
+//! * with EPOLLET it is reported again when something new has arrived;
+//! * with EPOLLONESHOT it is not reported again until it is changed;
+//! * with neither it is reported as long as it is ready, in turn with the others.
+//!
+//! Invariants: a member is in the queue once at most, and the queue has no place without a member. An enabled member
+//! with news of a requested event is in the queue. A queued member need not be ready.
 
 use libc::epoll_event;
 use std::collections::VecDeque;
 
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
 const ON_CHANGE: u32 = libc::EPOLLET as u32;
-/// Told of whether they were asked for or not.
+/// Reported even if not requested.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
 struct Member<Owner> {
     owner: Owner,
     events: u32,
     data: u64,
-    /// It was not told of since it was asked for, if that is for once.
+    /// It has not been reported since the last request, if that is for once.
     is_enabled: bool,
-    /// There is something that was not told of.
+    /// It has events that were not reported.
     is_news: bool,
     is_queued: bool,
 }
@@ -33,12 +35,12 @@ impl<Owner> Member<Owner> {
     }
 }
 
-/// See the module.
+/// Members of one epoll set and the queue of those to report.
 pub struct Members<Owner> {
     all: Vec<Option<Member<Owner>>>,
     free: Vec<u32>,
     queue: VecDeque<u32>,
-    /// Of those in the queue so many have been put there with news.
+    /// Number of queued members with news.
     news: usize,
 }
 
@@ -49,7 +51,7 @@ impl<Owner> Default for Members<Owner> {
 }
 
 impl<Owner: Copy> Members<Owner> {
-    /// Puts one in; `ready` are the events that are so now. Its place.
+    /// Adds a member with its current events, and returns its place.
     pub fn add(&mut self, owner: Owner, asked: epoll_event, ready: u32) -> u32 {
         let place = self.free.pop().unwrap_or(self.all.len() as u32);
         if place as usize == self.all.len() {
@@ -63,7 +65,7 @@ impl<Owner: Copy> Members<Owner> {
         place
     }
 
-    /// Another question about a member.
+    /// Changes the requested events of a member.
     pub fn change(&mut self, place: u32, asked: epoll_event, ready: u32) {
         if let Some(Some(member)) = self.all.get_mut(place as usize) {
             (member.events, member.data) = (asked.events, asked.u64);
@@ -72,7 +74,7 @@ impl<Owner: Copy> Members<Owner> {
         }
     }
 
-    /// Takes one out: its owner, and what is still asked about it.
+    /// Removes a member, and returns its owner and the events that are still requested.
     pub fn remove(&mut self, place: u32) -> Option<(Owner, epoll_event)> {
         let member = self.all.get_mut(place as usize)?.take()?;
         if member.is_queued {
@@ -84,7 +86,7 @@ impl<Owner: Copy> Members<Owner> {
         Some((member.owner, epoll_event { events, u64: member.data }))
     }
 
-    /// Something has come about with a member: these events.
+    /// Adds new events of a member.
     pub fn note(&mut self, place: u32, events: u32) {
         let Some(Some(member)) = self.all.get_mut(place as usize) else { return };
         if !member.is_enabled || events & member.wanted() == 0 {
@@ -96,7 +98,7 @@ impl<Owner: Copy> Members<Owner> {
         self.news += usize::from(!std::mem::replace(&mut member.is_news, true));
     }
 
-    /// Tells of members: what is ready of each by `ready`, at most `most`.
+    /// Reports at most `most` members; `ready` returns the current events of each.
     pub fn tell(
         &mut self,
         most: usize,
@@ -129,17 +131,17 @@ impl<Owner: Copy> Members<Owner> {
         told
     }
 
-    /// Somebody may have to be told of.
+    /// Number of members that may have to be reported.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// So many that nobody was told of.
+    /// Number of members with unreported news.
     pub fn news(&self) -> usize {
         self.news
     }
 
-    /// All.
+    /// Owners of all members.
     pub fn owners(&self) -> Vec<Owner> {
         self.all.iter().flatten().map(|member| member.owner).collect()
     }

@@ -1,22 +1,28 @@
-//! Sets of epoll in which connections of stacks are.
+//! Epoll sets that contain connections of stacks.
 //!
-//! A set gets a lane of each stack (see [`super::lane`]), by which the frames of all its members come, and the lane is in
-//! the kernel's set. So the kernel wakes the thread that waits for the set, which takes the frames itself and is told
-//! which members are ready: [`members`] has what the server has asked, and [`wait`] the wait. The kernel's set has the
-//! members too, so that it finds the same mistakes as ever, but is asked nothing about them; a change of the question is
-//! no call of the kernel.
+//! A set gets a lane of each stack (see [`super::lane`]) for the frames of all its members, and the lane is in the
+//! kernel's set. So the kernel wakes the thread that waits for the set. This thread receives the frames itself and then
+//! gets the ready members: [`members`] has the requested events, and [`wait`] the wait. The members are in the kernel's
+//! set too, so that it reports the same errors as ever, but without any requested events. So a change of the events
+//! needs no system call.
 //!
-//! What is not followed (a copy of the set, a wait for the set itself, a set within a set; of a connection: a second set,
-//! a copy, a wait for it with others) is left to the kernel, for good: it is asked about the members, whose descriptors
-//! are readable from then on when the connection is, see [`super::stack`].
+//! Unsupported uses leave the set or the connection to the kernel for good. The kernel then watches the members, whose
+//! descriptors are readable from then on while the connection is, see [`super::stack`]. Unsupported are:
+//!
+//! * for a set: a copy, a wait for the set itself, and a set within a set;
+//! * for a connection: a second set, a copy, and a wait for it together with others.
 //!
 //! Lock order: a stack, then the members of a set; a lane is made under neither. Under the members' lock are only calls
-//! that do not wait. Invariants: a connection is a member of one set at most, and [`Socket::set`] is that one; both
-//! change under the lock of the stack. A waiter counts as a sleeper before it looks for the last time whether it has to
-//! sleep, and what is new is in the queue before anybody looks whether somebody sleeps, so that no wake-up is missed.
-//! Who waits for a set that has no members yet is no sleeper of it, but one of the strangers of all sets, who are woken
-//! by its bell as well: it is in the kernel's set before the first member.
-//! Sets are never given back to the system, and one is used again only when nobody waits for it.
+//! that do not wait.
+//!
+//! Invariants:
+//! * A connection is a member of one set at most, and [`Socket::set`] is that one; both change under the lock of the
+//!   stack.
+//! * A waiter counts as a sleeper before its last check whether it has to sleep, and news is in the queue before the
+//!   sleepers are checked, so that no wake-up is missed.
+//! * A thread that waits for a set without members is not a sleeper of it, but one of the strangers of all sets. The
+//!   set's bell wakes them as well: it is in the kernel's set before the first member.
+//! * Sets are never freed, and a set is used again only when no thread waits for it.
 
 pub mod members;
 mod wait;
@@ -39,7 +45,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// What of a set is in the kernel's beside the members.
+/// A set's own entries in the kernel's set, beside the members.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Own {
     Bell,
@@ -48,35 +54,35 @@ enum Own {
 
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
-/// By the sets' descriptors.
+/// Sets by their descriptors.
 static TABLE: Descriptors<Set> = Descriptors::new();
-/// Those that can be used again. Taken by who makes a set, one after the other.
+/// Sets that can be used again. Also the lock for making a set: one after the other.
 static SPARE: Mutex<Vec<&'static Set>> = Mutex::new(Vec::new());
 
-/// Sets of epoll in which connections of stacks are.
+/// An epoll set that contains connections of stacks.
 pub struct Set {
     fd: AtomicI32,
     /// In the kernel's set: ends a wait.
     bell: Doorbell,
-    /// By the stacks' numbers.
+    /// Lanes by the stacks' numbers.
     lanes: [AtomicPtr<Lane>; USER_TCP_LINKS],
     members: Mutex<Members<&'static Socket>>,
-    /// Copies of what the members say, for those without their lock.
+    /// Copies of the members' counts, for readers without the lock.
     queued: AtomicUsize,
     news: AtomicUsize,
     /// Threads that wait.
     waiters: AtomicU32,
-    /// Those of them that are in the kernel, or about to.
+    /// Waiting threads that are in the kernel, or about to be.
     sleepers: AtomicU32,
-    /// Threads that take frames and then look who is ready.
+    /// Threads that receive frames and then collect the ready members.
     takers: AtomicU32,
-    /// Waits that were over without the kernel.
+    /// Consecutive waits that returned without the kernel.
     without_kernel: AtomicU32,
-    /// The kernel has it, for good.
+    /// The set is left to the kernel, for good.
     is_left: AtomicBool,
 }
 
-/// The set behind a descriptor, if connections of stacks are or were in it. Without any it costs a load.
+/// The set behind a descriptor, if connections of stacks are or were in it. Without any the lookup costs one load.
 #[inline]
 pub fn get(fd: c_int) -> Option<&'static Set> {
     if ACTIVE.load(Ordering::Relaxed) { TABLE.get(fd) } else { None }
@@ -87,7 +93,7 @@ pub fn in_range(range: RangeInclusive<usize>) -> impl Iterator<Item = c_int> {
     TABLE.in_range(range)
 }
 
-/// Events that are so.
+/// Current events, as epoll reports them.
 fn ready_events(ready: u32) -> u32 {
     let all = libc::POLLIN | libc::POLLRDNORM | libc::POLLOUT | libc::POLLWRNORM | libc::POLLRDHUP;
     (socket::events(ready, all) & !libc::POLLNVAL) as u32
@@ -114,7 +120,7 @@ impl Set {
         self.fd.load(Ordering::Acquire)
     }
 
-    /// Does something with the members.
+    /// Calls a function with the members, and updates the copies of their counts.
     fn with<Done>(&self, call: impl FnOnce(&mut Members<&'static Socket>) -> Done) -> Done {
         let mut members: MutexGuard<'_, _> = self.members.lock().ignore_poison();
         let done = call(&mut members);
@@ -123,13 +129,13 @@ impl Set {
         done
     }
 
-    /// By what the kernel tells of the bell and the lanes: addresses that nobody else has.
+    /// User data of the bell and the lanes in the kernel's set: addresses that are unique.
     fn mark(&self, own: Own) -> u64 {
         let address = std::ptr::from_ref(self).addr() as u64;
         if own == Own::Bell { address } else { address + 1 }
     }
 
-    /// A thread waits for it.
+    /// A thread waits for the set.
     pub fn has_waiters(&self) -> bool {
         self.waiters.load(Ordering::SeqCst) != 0
     }
@@ -139,7 +145,7 @@ impl Set {
         self.with(|members| members.owners())
     }
 
-    /// Its lane of the stack with this number.
+    /// The set's lane of the stack with this number.
     pub fn lane(&self, number: usize) -> Option<&'static Lane> {
         // SAFETY: null, or a lane, which is there for good.
         unsafe { self.lanes.get(number)?.load(Ordering::Acquire).as_ref() }
@@ -150,12 +156,12 @@ impl Set {
         stacks().iter().filter_map(|stack| Some((*stack, self.lane(stack.number())?)))
     }
 
-    /// Events have come about with a member, under the lock of its stack; to be followed by [`Set::wake`].
+    /// Adds events of a member, under the lock of its stack; to be followed by [`Set::wake`].
     pub fn note(&self, socket: &Socket, ready: u32) {
         self.with(|members| members.note(socket.place(), ready_events(ready)));
     }
 
-    /// Wakes a thread that waits, if there is something that nobody else will see.
+    /// Wakes a waiting thread, if there is news that no other thread will collect.
     pub fn wake(&self) {
         let is_needed = (self.sleepers.load(Ordering::SeqCst) != 0 || wait::has_strangers())
             && self.takers.load(Ordering::SeqCst) == 0
@@ -165,7 +171,7 @@ impl Set {
         }
     }
 
-    /// Takes a member in, under the lock of its stack. `false`: the set was left to the kernel.
+    /// Adds a member, under the lock of its stack. `false`: the set was left to the kernel.
     pub fn join(&'static self, socket: &'static Socket, asked: epoll_event) -> bool {
         self.with(|members| {
             if self.is_left.load(Ordering::Relaxed) {
@@ -177,7 +183,7 @@ impl Set {
         })
     }
 
-    /// Takes a member out, under the lock of its stack. If it is to be `asked`, the kernel is.
+    /// Removes a member, under the lock of its stack. With `asked` the kernel watches it from then on.
     pub fn quit(&self, socket: &'static Socket, asked: bool) {
         self.with(|members| {
             let removed = members.remove(socket.place());
@@ -190,7 +196,7 @@ impl Set {
         });
     }
 
-    /// Another question about a member. `false`: it is none any more.
+    /// Changes the requested events of a member. `false`: it is not a member.
     fn change(&self, socket: &'static Socket, asked: epoll_event) -> bool {
         let is_changed = self.with(|members| {
             let is_member = socket.set().is_some_and(|set| std::ptr::eq(set, self));
@@ -203,14 +209,14 @@ impl Set {
         is_changed
     }
 
-    /// Puts something of this set's own into the kernel's, or takes it out.
+    /// Adds one of the set's own entries to the kernel's set, or removes it.
     fn control_own(&self, operation: c_int, own: Own, fd: c_int) -> bool {
         let mut event = epoll_event { events: libc::EPOLLIN as u32, u64: self.mark(own) };
         // SAFETY: an event that lives long enough.
         unsafe { next::epoll_ctl(self.fd(), operation, fd, &raw mut event) == 0 }
     }
 
-    /// Its lane of this stack, which it gets if it has none.
+    /// The set's lane of this stack, which is created if there is none.
     fn lane_of_stack(&'static self, stack: &'static Stack) -> Option<&'static Lane> {
         if let Some(lane) = self.lane(stack.number()) {
             return Some(lane);
@@ -245,9 +251,9 @@ impl Set {
         self.control_own(libc::EPOLL_CTL_DEL, Own::Bell, self.bell.as_raw_fd());
     }
 
-    /// Leaves it to the kernel, for good.
+    /// Leaves the set to the kernel, for good.
     fn leave(&self) {
-        // From then on nobody joins.
+        // From then on no connection joins.
         if self.with(|_| self.is_left.swap(true, Ordering::SeqCst)) {
             return;
         }
@@ -262,8 +268,8 @@ impl Set {
     }
 }
 
-/// The set of a descriptor, which is made if there is none. `None`: the descriptor is no set, or the system is short of
-/// something.
+/// The set of a descriptor, which is made if there is none. `None`: the descriptor is not an epoll set, or resources
+/// are exhausted.
 fn make(fd: c_int) -> Option<&'static Set> {
     let mut spare = SPARE.lock().ignore_poison();
     if let Some(set) = TABLE.get(fd) {
@@ -283,10 +289,10 @@ fn make(fd: c_int) -> Option<&'static Set> {
     None
 }
 
-/// A descriptor is about to be closed, be it a set.
+/// A descriptor is about to be closed, possibly a set.
 pub fn closed(fd: c_int) {
     let Some(set) = TABLE.take(fd) else { return };
-    // Nobody joins any more.
+    // From now on no connection joins.
     set.with(|_| set.is_left.store(true, Ordering::SeqCst));
     for socket in set.sockets() {
         socket.stack.with(|inner, now| {
@@ -301,7 +307,7 @@ pub fn closed(fd: c_int) {
     }
 }
 
-/// Something is done with a descriptor that this module does not follow, if it is a set.
+/// A descriptor is used in an unsupported way; if it is a set, the set is left to the kernel.
 pub fn leave(fd: c_int) {
     if let Some(set) = get(fd).filter(|_| !process::is_child()) {
         set.leave();
@@ -333,16 +339,16 @@ pub unsafe fn control(
         }
         (libc::EPOLL_CTL_ADD, Some(asked), None) if socket.may_join() => add(set, socket, fd, *asked),
         (libc::EPOLL_CTL_ADD, _, None) => left(socket, generation, ask(event)),
-        // Of those that were left to the kernel, and what it refuses.
+        // Members that were left to the kernel, and calls that the kernel rejects.
         _ => ask(event),
     }
 }
 
-/// The kernel has put a connection into a set, or has not, and looks after it there.
+/// The kernel has added a connection to a set, or has failed to; on success it handles the connection there.
 fn left(socket: &'static Socket, generation: u32, result: c_int) -> c_int {
     if result == 0 {
         socket.stack.with(|inner, now| {
-            // Another thread may have been told of it, and have closed it.
+            // Another thread may have received its events already, and have closed it.
             if inner.slot(socket, generation).is_some() {
                 inner.arm(socket.slot, now);
             }

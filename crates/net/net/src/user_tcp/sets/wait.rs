@@ -1,4 +1,4 @@
-//! The wait for a set: frames are taken by the thread that waits.
+//! The wait for a set: the waiting thread receives the frames.
 
 use super::{Own, Set, ready_events};
 use crate::process;
@@ -7,17 +7,17 @@ use libc::{c_int, epoll_event};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// After so many waits that were over without the kernel it is asked what else there is.
+/// Waits without the kernel after which it is asked for other events.
 const LOOK_AFTER: u32 = 16;
-/// How often the kernel is asked in a child, where nobody takes what wakes it.
+/// Poll interval in a child, where no thread consumes the wake-ups.
 const NAP: Duration = Duration::from_millis(1);
 
-/// How long a call of the kernel lasts at most.
+/// Timeout of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timeout {
-    /// As the caller wants it.
+    /// The caller's timeout.
     Whole,
-    /// So long.
+    /// This time.
     Rest(Duration),
 }
 
@@ -25,7 +25,7 @@ impl Timeout {
     const NONE: Self = Self::Rest(Duration::ZERO);
 }
 
-/// Room for events: the caller's.
+/// The caller's buffer for events.
 struct Room {
     events: *mut epoll_event,
     count: usize,
@@ -45,7 +45,7 @@ impl Room {
         }
     }
 
-    /// Has the kernel write events, of which the set's own are not the caller's.
+    /// Has the kernel write events, and removes the set's own.
     fn ask(&mut self, set: &Set, call: impl FnOnce(*mut epoll_event, c_int) -> c_int) -> Answer {
         let left = c_int::try_from(self.left()).unwrap_or(c_int::MAX);
         let begin = self.used;
@@ -65,12 +65,12 @@ impl Room {
     }
 }
 
-/// Which of a set's own events there were.
+/// The set's own events in an answer.
 const LANE: u8 = 1;
 const BELL: u8 = 2;
 
 struct Answer {
-    /// What the kernel has answered.
+    /// Result of the call.
     result: c_int,
     own: u8,
 }
@@ -80,7 +80,7 @@ impl Set {
         self.queued.load(Ordering::SeqCst) != 0 || self.lanes().any(|(_, lane)| lane.has_frames())
     }
 
-    /// Takes what has come, and tells who is ready.
+    /// Receives the frames, and collects the ready members.
     fn gather(&self, room: &mut Room) {
         if !self.has_something() {
             return;
@@ -94,7 +94,7 @@ impl Set {
         let ready = |socket: &'static Socket| ready_events(socket.ready());
         self.with(|members| members.tell(room.left(), ready, |event| room.push(event)));
         self.takers.fetch_sub(1, Ordering::SeqCst);
-        // What is left, or has come meanwhile, is another thread's.
+        // The rest, and news that have arrived meanwhile, are for another thread.
         self.wake();
     }
 
@@ -105,7 +105,7 @@ impl Set {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         let Answer { result, own } = answer?;
         if own & BELL != 0 {
-            // Who was to be seen is seen after this.
+            // Members that this ring was for are collected after this.
             self.bell.clear();
         }
         Some(result)
@@ -148,16 +148,16 @@ impl Set {
     }
 }
 
-/// Threads that wait for sets without members, or are about to. When one of these sets gets its first member, a thread
-/// that waits for it already is none of its sleepers.
+/// Threads that wait for sets without members, or are about to. When such a set gets its first member, a thread that
+/// waits for it already is not counted among its sleepers.
 static STRANGERS: AtomicU32 = AtomicU32::new(0);
 
-/// Somebody may wait for a set without being counted there.
+/// A thread may wait for a set without being counted there.
 pub(super) fn has_strangers() -> bool {
     STRANGERS.load(Ordering::SeqCst) != 0
 }
 
-/// One of them. Counted before it looks whether it is one.
+/// One of these threads. Counted before it checks whether the set has members.
 struct Stranger;
 
 impl Stranger {
@@ -194,7 +194,7 @@ pub unsafe fn wait(
     let Some(set) = super::get(fd) else {
         let result = call(events, count, Timeout::Whole);
         drop(stranger);
-        // The first member may have come meanwhile.
+        // The first member may have joined meanwhile.
         let Some(set) = super::get(fd).filter(|_| result > 0) else { return result };
         room.ask(set, |_, _| result);
         if room.used > 0 {
@@ -222,12 +222,12 @@ fn wait_in(
     result
 }
 
-/// What is left of a time.
+/// The rest of a timeout.
 fn rest((start, longest): (Instant, Option<Duration>)) -> Timeout {
     longest.map_or(Timeout::Whole, |longest| Timeout::Rest(longest.saturating_sub(start.elapsed())))
 }
 
-/// What wakes the parent is not the child's.
+/// A child does not consume wake-ups for its parent.
 fn wait_in_child(
     set: &Set,
     room: &mut Room,

@@ -1,5 +1,5 @@
-//! `bpf(2)`: maps, programs, and the link that ties a program to an interface for as long as somebody has it open, so
-//! that nothing is left behind by a server that is killed.
+//! `bpf(2)`: maps, programs, and the link that ties a program to an interface while a process has it open, so that a
+//! killed server leaves nothing behind.
 
 use std::ffi::c_void;
 use std::io;
@@ -13,9 +13,9 @@ const LINK_CREATE: libc::c_int = 28;
 const PROGRAM_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 
-/// A hash.
+/// A hash map.
 pub const MAP_HASH: u32 = 1;
-/// Sockets of AF_XDP, by queue.
+/// A map of AF_XDP sockets, by queue.
 pub const MAP_SOCKETS: u32 = 17;
 
 /// The kernel's `union bpf_attr`, whose rest is zero.
@@ -27,16 +27,16 @@ fn address(pointer: *const c_void) -> [u32; 2] {
 }
 
 /// # Safety
-/// What the attributes point to is there and as large as the command says.
+/// The attributes point to valid memory of the length that the command requires.
 unsafe fn bpf(command: libc::c_int, attributes: &Attributes) -> io::Result<libc::c_int> {
     let len = size_of::<Attributes>();
-    // SAFETY: attributes of this length, and what they point to by the caller's contract.
+    // SAFETY: attributes of this length; their pointers are valid by the caller's contract.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
 }
 
 fn descriptor(fd: libc::c_int) -> OwnedFd {
-    // SAFETY: the kernel has just made it, closed at exec, and nobody else knows it.
+    // SAFETY: the kernel has just made it, closed at exec, and no other owner exists.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
@@ -46,7 +46,7 @@ fn attributes(first: &[u32]) -> Attributes {
     all
 }
 
-/// Memory for entries is taken when they come.
+/// Memory for entries is allocated on insertion.
 pub const ON_DEMAND: u32 = 1;
 
 /// Makes a map.
@@ -70,7 +70,7 @@ fn entry(map: BorrowedFd<'_>, key: *const c_void, value: *const c_void) -> Attri
     attributes(&[map.as_raw_fd() as u32, 0, key_low, key_high, value_low, value_high])
 }
 
-/// Puts an entry into a map; key and value have the lengths with which it was made.
+/// Adds an entry to a map; key and value have the lengths with which it was made.
 ///
 /// # Errors
 /// Those of the kernel.
@@ -80,7 +80,7 @@ pub fn update<const KEY: usize>(map: BorrowedFd<'_>, key: &[u8; KEY], value: u32
     unsafe { bpf(MAP_UPDATE, &attributes) }.map(drop)
 }
 
-/// Takes an entry out of a map.
+/// Removes an entry from a map.
 ///
 /// # Errors
 /// Those of the kernel.
@@ -90,10 +90,10 @@ pub fn delete<const KEY: usize>(map: BorrowedFd<'_>, key: &[u8; KEY]) -> io::Res
     unsafe { bpf(MAP_DELETE, &attributes) }.map(drop)
 }
 
-/// Has the kernel check a program and take it.
+/// Has the kernel verify and load a program.
 ///
 /// # Errors
-/// Those of the kernel; for a program that it does not accept, with what it says of it.
+/// Those of the kernel; for a program that it rejects, with the verifier's log.
 pub fn load_program(code: &[u64]) -> io::Result<OwnedFd> {
     match load(code, &mut []) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL)) => {
@@ -132,7 +132,7 @@ fn load(code: &[u64], log: &mut [u8]) -> io::Result<OwnedFd> {
     unsafe { bpf(PROGRAM_LOAD, &attributes) }.map(descriptor)
 }
 
-/// Ties a program to an interface, with the flags of XDP.
+/// Attaches a program to an interface, with XDP flags.
 ///
 /// # Errors
 /// Those of the kernel.

@@ -1,5 +1,5 @@
-//! Sockets of AF_XDP for single connections: they share the frames, and the rings of frames to fill and of those that
-//! were sent, with the link's own socket; each has a ring for what comes and one for what goes.
+//! AF_XDP sockets for single connections: they share the frames, the fill ring and the completion ring with the link's
+//! own socket. Each has its own receive ring and transmit ring.
 
 use super::rings::Ring;
 use super::{XdpError, bind, get, set};
@@ -8,14 +8,14 @@ use crate::user_tcp::link::{Kick, MadeLane};
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 
-/// Entries of a lane's ring for what comes: more than a connection's window has.
+/// Entries of a lane's receive ring: more than a connection's window has.
 const RECEIVED: u32 = 1024;
-/// Entries of the one for what goes; what finds no place there goes by the link's own.
+/// Entries of a lane's transmit ring; a frame that does not fit goes by the link's own.
 const TO_SEND: u32 = 256;
-/// Bind this socket to the frames of another one.
+/// Share the frames of another socket.
 const SHARED: u16 = libc::XDP_SHARED_UMEM;
 
-/// The rings of a lane, and whether there is something to be sent.
+/// The rings of a lane, and whether it has frames to send.
 pub struct LaneRings {
     pub(super) received: Ring<libc::xdp_desc>,
     pub(super) to_send: Ring<libc::xdp_desc>,
@@ -42,7 +42,7 @@ pub fn socket() -> Result<OwnedFd, XdpError> {
     }
 }
 
-/// Makes a lane, which shares the frames of that socket.
+/// Makes a lane that shares the frames of that socket.
 pub fn make((index, queue): (u32, u32), with: RawFd) -> io::Result<MadeLane> {
     let socket = socket().map_err(io::Error::other)?;
     let fd = socket.as_fd();

@@ -1,10 +1,10 @@
-//! A queue of a network card through AF_XDP: the kernel keeps the card, its addresses and everything that is not TCP
-//! to the places that [`Link::steer`] names.
+//! A queue of a NIC through AF_XDP: the kernel keeps the NIC, its addresses and everything that is not TCP to the
+//! destinations that [`Link::steer`] adds.
 //!
-//! The program in the driver is there for as long as this process has its link open: when the process ends, however it
-//! ends, everything goes to the kernel again.
+//! The program in the driver exists while this process has its link open: when the process ends in any way, all frames
+//! go to the kernel again.
 //!
-//! [`rings`] and [`bpf`] have the memory and the system calls; [`program`] is what the driver runs.
+//! [`rings`] and [`bpf`] have the memory and the system calls; [`program`] is the program that the driver runs.
 
 mod bpf;
 mod lanes;
@@ -32,25 +32,25 @@ use std::time::{Duration, Instant};
 
 /// Entries of each ring, and frames on each side.
 const COUNT: u32 = 4096;
-/// Frames that the kernel is given to fill, if there are so many: a part of all, so that those that were used a moment ago
-/// are used again while they are in the processor's caches.
+/// Maximum number of frames in the fill ring: a part of all, so that recently used frames are used again while they are
+/// in the processor's caches.
 const TO_FILL: u32 = 1024;
-/// Lanes at most.
+/// Maximum number of lanes.
 const LANES: u32 = 4096;
-/// So many calls send all that may be queued: the kernel sends so many frames at a call.
+/// Calls that send all frames that may be queued: the kernel sends a limited number per call.
 pub const KICKS: u32 = COUNT / 32;
-/// Addresses and ports that can be steered.
+/// Maximum number of steered addresses and ports.
 const PLACES: u32 = 1024;
-/// What the kernel keeps before a frame.
+/// Headroom that the kernel keeps before a frame.
 const HEADROOM_BYTES: usize = 256;
-/// For how long a start tries again while the kernel still tidies up after a predecessor that was killed.
+/// How long a start retries while the kernel still cleans up after a killed predecessor.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
 const FLAG_GENERIC: u32 = 2;
 const FLAG_DRIVER: u32 = 4;
 
-/// Why there is no link.
+/// Reason why a link could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
     /// Capabilities are missing.
@@ -63,7 +63,7 @@ pub enum XdpError {
         /// The kernel's error.
         error: io::Error,
     },
-    /// Somebody else has the interface.
+    /// Another program uses the interface.
     #[error("{call}: {error}; another XDP program, or another server, uses the interface or its queue")]
     Busy {
         /// The attempted action.
@@ -91,7 +91,7 @@ impl XdpError {
     }
 }
 
-/// See the module.
+/// A queue of a NIC through AF_XDP.
 pub struct Xdp {
     socket: OwnedFd,
     frames: Frames,
@@ -99,9 +99,9 @@ pub struct Xdp {
     to_send: Ring<libc::xdp_desc>,
     to_fill: Ring<u64>,
     done: Ring<u64>,
-    /// Frames that are not the kernel's, for sending.
+    /// Frames owned by this process, for sending.
     free: Vec<u64>,
-    /// The same for receiving.
+    /// Frames owned by this process, for receiving.
     spare: Vec<u64>,
     is_unsent: bool,
     lanes: Vec<(&'static Lane, LaneRings)>,
@@ -113,18 +113,18 @@ pub struct Xdp {
     mode: Mode,
     mtu_bytes: usize,
     counters: LinkCounters,
-    /// Kept open: without it the program is gone.
+    /// Kept open: closing it detaches the program.
     _program: OwnedFd,
 }
 
-/// What the program in the driver looks at.
+/// Maps of the program in the driver.
 struct Maps {
     places: OwnedFd,
     lanes: OwnedFd,
     sockets: OwnedFd,
 }
 
-/// Tries again while the system is busy.
+/// Retries while the system is busy.
 fn patiently<Done>(mut call: impl FnMut() -> io::Result<Done>) -> io::Result<Done> {
     let start = Instant::now();
     loop {
@@ -172,13 +172,13 @@ fn bind(socket: BorrowedFd<'_>, index: u32, queue: u32, flags: u16, with: u32) -
 }
 
 impl Xdp {
-    /// Opens a queue of an interface; nothing is steered to it yet. Zero copy is tried if it is wanted.
+    /// Opens a queue of an interface; nothing is steered to it yet. Zero copy is tried if `zero_copy` is set.
     ///
     /// # Errors
     /// See [`XdpError`].
     pub fn open(interface: &Interface, queue: u32, zero_copy: bool) -> Result<Self, XdpError> {
         let socket = lanes::socket()?;
-        // A frame and what the kernel keeps before it, twice: of its own, and of the driver's.
+        // A frame with its headroom.
         let frame_len_bytes =
             if interface.mtu_bytes + ETHERNET_LEN_BYTES + HEADROOM_BYTES <= 2048 { 2048 } else { 4096 };
         let mtu_bytes = interface.mtu_bytes.min(frame_len_bytes - HEADROOM_BYTES - ETHERNET_LEN_BYTES);
@@ -231,7 +231,7 @@ impl Xdp {
     }
 }
 
-/// Puts the program into the driver, or behind it, and the socket to its queue.
+/// Attaches the program in the driver, or behind it, and binds the socket to its queue.
 fn start(
     socket: BorrowedFd<'_>,
     interface: &Interface,
@@ -264,23 +264,23 @@ fn start(
     Ok((Maps { places, lanes, sockets }, link, mode))
 }
 
-/// Where the socket of a lane, or that of the link, is in the map of sockets.
+/// Index of the socket of a lane, or of the link, in the socket map.
 fn place_of(lane: Option<u32>) -> u32 {
     lane.map_or(0, |lane| lane + 1)
 }
 
-/// What has become of what was queued.
+/// Result of a kick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It is sent, or lost as on a wire.
+    /// All frames are sent, or lost as on a wire.
     All,
-    /// Some of it is still queued.
+    /// Some frames are still queued.
     Part,
-    /// All of it is still queued: the interface is down.
+    /// All frames are still queued: the interface is down.
     Down,
 }
 
-/// Has the kernel send.
+/// Has the kernel send the queued frames.
 pub fn send(fd: RawFd) -> Sent {
     // SAFETY: no buffers.
     let result = unsafe { next::sendto(fd, std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
@@ -310,7 +310,7 @@ fn key(to: SocketAddr) -> Key {
     key
 }
 
-/// As the program finds a connection: ours, and the peer's end.
+/// Key of a connection in the program's map: the local end, and the peer's.
 fn tuple([own, peer]: [SocketAddr; 2]) -> Tuple {
     let mut tuple: Tuple = [0; 36];
     let parts = |address: IpAddr| match address {
@@ -361,7 +361,7 @@ impl Link for Xdp {
         }
         for _ in self.to_fill.len()..TO_FILL {
             let Some(place) = self.spare.pop() else { break };
-            // There is room for all that there are.
+            // The ring has room for all frames.
             self.to_fill.push(place);
         }
         count
@@ -399,7 +399,7 @@ impl Link for Xdp {
                 self.unsent_lanes.push(lane);
             }
         } else {
-            // There is room, as was seen above.
+            // The check above has found room.
             self.to_send.push(entry);
             self.is_unsent = true;
         }
@@ -475,7 +475,7 @@ impl Link for Xdp {
         let of_lanes = self.lanes.iter().filter_map(|(lane, _)| ask(lane.as_fd()));
         let of_lanes: u64 = of_lanes.map(|all| all.rx_dropped + all.rx_ring_full).sum();
         if let Some(all) = ask(self.socket.as_fd()) {
-            // The last is the same for all who share frames.
+            // The last counter is the same for all sockets that share frames.
             self.counters.dropped =
                 of_lanes + all.rx_dropped + all.rx_ring_full + all.rx_fill_ring_empty_descs;
         }

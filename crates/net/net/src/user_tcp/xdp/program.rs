@@ -1,17 +1,17 @@
-//! The program that the card's driver runs for each frame: it hands TCP to an address and port in the map `places` to
-//! the socket of its queue, or to the one that the map `lanes` has for the connection, and leaves everything else to the
+//! The program that the NIC's driver runs for each frame. TCP to an address and port in the map `places` goes to the
+//! socket of its queue, or to the one that the map `lanes` has for the connection. Everything else is left to the
 //! kernel. It is assembled here, so that no compiler is needed where the server runs.
 //!
-//! Left to the kernel, too: later fragments, and packets of IPv6 with headers before that of TCP. A first fragment to
-//! such a place is dropped: the kernel knows no such connection and would end it.
+//! Also left to the kernel: later fragments, and IPv6 packets with headers before that of TCP. A first fragment to such
+//! a destination is dropped: the kernel does not have the connection and would reset it.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A key of the map: an address (of IPv4 in the first four bytes), the port in the network's order, and 4 or 6.
+/// A key of the map: an address (IPv4 in the first four bytes), the port in network byte order, and 4 or 6.
 pub type Key = [u8; 20];
 
-/// A key of the map of lanes, as the kernel has a tuple: the peer's address and ours, the peer's port and ours, in the
-/// network's order; what IPv4 does not need of it is zero.
+/// A key of the map of lanes, as in the kernel's tuple: the peer's address and ours, the peer's port and ours, in
+/// network byte order. Bytes that IPv4 does not need are zero.
 pub type Tuple = [u8; 36];
 
 /// New connections come to the stack.
@@ -27,7 +27,7 @@ const REDIRECT_MAP: i32 = 51;
 const SOCKET_RELEASE: i32 = 86;
 const SOCKET_LOOKUP: i32 = 99;
 
-/// Where the key and the socket's tuple are, from the end of the stack.
+/// Offsets of the key and the socket's tuple from the end of the stack.
 const KEY: i16 = -24;
 const TUPLE: i16 = -72;
 
@@ -136,7 +136,7 @@ impl Assembler {
     }
 }
 
-/// The program. Registers: 2 and 3 the frame and its end, 6 the context, 7 the header of TCP and then its flags, 8 the
+/// The program. Registers: 2 and 3 the frame and its end, 6 the context, 7 the TCP header and then its flags, 8 the
 /// length of the tuple, 9 whether it is a fragment and then the value from the map.
 pub fn assemble(
     places: BorrowedFd<'_>,
@@ -169,11 +169,11 @@ pub fn assemble(
     code.place(Label::Redirect);
     code.number(MOVE, 2, 0);
     code.place(Label::Send);
-    // Another queue's frames are the kernel's.
+    // Frames of other queues go to the kernel.
     code.load(LOAD_32, 5, 6, 16);
     code.jump(IF_NOT_EQUAL, 5, queue as i32, Label::Pass);
     code.load_map(1, sockets);
-    // Where there is no socket.
+    // Fallback if there is no socket.
     code.number(MOVE, 3, PASS);
     code.call(REDIRECT_MAP);
     code.number(EXIT, 0, 0);
@@ -270,7 +270,7 @@ fn tcp(code: &mut Assembler, places: BorrowedFd<'_>, lanes: BorrowedFd<'_>) {
     code.register(MOVE_REGISTER, 2, 10);
     code.number(ADD, 2, i32::from(TUPLE));
     code.register(MOVE_REGISTER, 3, 8);
-    // In the network namespace of the card.
+    // In the network namespace of the NIC.
     code.number(MOVE, 4, -1);
     code.number(MOVE, 5, 0);
     code.call(SOCKET_LOOKUP);
@@ -278,7 +278,7 @@ fn tcp(code: &mut Assembler, places: BorrowedFd<'_>, lanes: BorrowedFd<'_>) {
     code.load(LOAD_32, 8, 0, 72);
     code.register(MOVE_REGISTER, 1, 0);
     code.call(SOCKET_RELEASE);
-    // Of a connection, be it one that has ended a moment ago and whose addresses come again.
+    // The socket of a connection, possibly of a closed one whose addresses are used again.
     code.jump(IF_NOT_EQUAL, 8, STATE_LISTEN, Label::Pass);
     code.place(Label::Decide);
     // SYN without ACK.

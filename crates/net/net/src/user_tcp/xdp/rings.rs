@@ -1,7 +1,8 @@
 //! The memory that an AF_XDP socket shares with the kernel: the frames, and the four rings of descriptors.
 //!
-//! Invariants: of each ring one side is the kernel's and one is the owner's of the value here, who has it for himself
-//! (`&mut`); a [`Watch`] only looks. What the kernel writes is checked before it is used as a place in the frames.
+//! Invariants: each ring has the kernel on one side and the owner of the value here, which has exclusive access
+//! (`&mut`), on the other; a [`Watch`] only reads. Positions that the kernel writes are checked before they are used as
+//! offsets into the frames.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -32,26 +33,27 @@ impl Mapping {
 
 impl Mapping {
     fn word(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: within the mapping and aligned, as `Ring::new` has seen; the kernel uses it by atomic operations too.
+        // SAFETY: within the mapping and aligned, as `Ring::new` has checked; the kernel uses it by atomic operations
+        // too.
         unsafe { &*self.address.as_ptr().add(offset).cast::<AtomicU32>() }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, and whoever had references into it had them from its owner.
+        // SAFETY: the mapping is this value's, and all references into it were borrowed from its owner.
         unsafe { libc::munmap(self.address.as_ptr().cast(), self.len_bytes) };
     }
 }
 
-/// The frames. Shared memory: what a fork copies when it is written to would be lost to the kernel.
+/// The frames. Shared memory: a fork would copy private pages on the next write, and the kernel would use the old ones.
 pub struct Frames {
     mapping: Mapping,
     frame_len_bytes: usize,
 }
 
 impl Frames {
-    /// Makes room for so many frames; the length of one is a power of two.
+    /// Allocates this many frames; the length of one is a power of two.
     ///
     /// # Errors
     /// Those of the kernel.
@@ -60,7 +62,7 @@ impl Frames {
         Ok(Self { mapping: Mapping::new(count * frame_len_bytes, flags, -1, 0)?, frame_len_bytes })
     }
 
-    /// What the kernel is told of it.
+    /// Registration of the memory with the kernel.
     pub fn registration(&self) -> libc::xdp_umem_reg {
         libc::xdp_umem_reg {
             addr: self.mapping.address.as_ptr().addr() as u64,
@@ -72,7 +74,7 @@ impl Frames {
         }
     }
 
-    /// Start of the frame with this place in it.
+    /// Start of the frame that contains this position.
     pub fn start_of(&self, place: u64) -> u64 {
         place & !(self.frame_len_bytes as u64 - 1)
     }
@@ -85,7 +87,7 @@ impl Frames {
         })
     }
 
-    /// What is in a frame.
+    /// Content of a frame.
     pub fn get(&self, place: u64, len_bytes: usize) -> Option<&[u8]> {
         // SAFETY: within the mapping. A frame that the kernel has handed over is not written by it until it is given
         // back, for which the owner needs `&mut` of the rings that are kept with this value.
@@ -97,19 +99,19 @@ impl Frames {
     /// A whole frame to write to.
     pub fn get_mut(&mut self, place: u64) -> Option<&mut [u8]> {
         let len_bytes = self.frame_len_bytes;
-        // SAFETY: as above, and nobody else refers to it.
+        // SAFETY: as above, and no other reference to it exists.
         self.is_within(place, len_bytes).then(|| unsafe {
             std::slice::from_raw_parts_mut(self.mapping.address.as_ptr().add(place as usize), len_bytes)
         })
     }
 }
 
-// SAFETY: an address and a length, and what is there is used as the owners say.
+// SAFETY: an address and a length; the owners govern the accesses to the memory.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// Sees, without having the ring, whether there is something in it.
+/// Checks for entries without owning the ring.
 pub struct Watch {
     mapping: Arc<Mapping>,
     producer: usize,
@@ -164,12 +166,12 @@ impl<Entry: Copy> Ring<Entry> {
         self.mapping.word(offset)
     }
 
-    /// For threads that want to know whether there is something.
+    /// A watch for threads that check for entries.
     pub fn watch(&self) -> Watch {
         Watch { mapping: Arc::clone(&self.mapping), producer: self.producer, consumer: self.consumer }
     }
 
-    /// Entries that the other side has not taken.
+    /// Entries that the consumer has not taken.
     pub fn len(&self) -> u32 {
         let consumed = self.word(self.consumer).load(Ordering::Acquire);
         self.word(self.producer).load(Ordering::Acquire).wrapping_sub(consumed)
@@ -181,12 +183,12 @@ impl<Entry: Copy> Ring<Entry> {
         unsafe { self.mapping.address.as_ptr().add(self.entries).cast::<Entry>().add(index) }
     }
 
-    /// The kernel wants to be called to continue.
+    /// The kernel requires a system call to continue.
     pub fn needs_wakeup(&self) -> bool {
         self.word(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// Gives the kernel an entry. `false`: the ring is full.
+    /// Passes an entry to the kernel. `false`: the ring is full.
     pub fn push(&mut self, entry: Entry) -> bool {
         let position = self.word(self.producer).load(Ordering::Relaxed);
         let consumed = self.word(self.consumer).load(Ordering::Acquire);
@@ -199,7 +201,7 @@ impl<Entry: Copy> Ring<Entry> {
         true
     }
 
-    /// Takes an entry that the kernel has given.
+    /// Takes an entry of the kernel.
     pub fn pop(&mut self) -> Option<Entry> {
         let position = self.word(self.consumer).load(Ordering::Relaxed);
         if position == self.word(self.producer).load(Ordering::Acquire) {

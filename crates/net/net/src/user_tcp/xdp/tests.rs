@@ -22,7 +22,7 @@ fn connect(pair: &NetworkPair, to: &str) -> io::Result<TcpStream> {
     pair.within(Side::Client, || TcpStream::connect_timeout(&to, Duration::from_millis(300)))
 }
 
-/// Ports of TCP to which frames have come.
+/// Destination ports of the received TCP frames.
 fn ports(link: &mut Xdp) -> Vec<u16> {
     ports_by(link, None)
 }
@@ -102,7 +102,7 @@ fn frames_are_sent_in_any_number() {
     };
     let before = received();
     let number = lane(&pair, &mut link).number;
-    // More than there is room for in a lane's ring go by the link's.
+    // Frames for which a lane's ring has no room go by the link's.
     for lane in (0..20).map(|round| [None, Some(number)][round % 2]) {
         for _ in 0..1000 {
             let mac = link.mac();
@@ -190,7 +190,7 @@ fn who_waits_at_a_lane_is_woken_by_frames_the_bell_and_time() {
     let start = Instant::now();
     assert!(lane.wait(|| true, Some(Duration::from_millis(30)), none()));
     assert!(start.elapsed() >= Duration::from_millis(30));
-    // What it waits for is there already.
+    // The condition of the wait holds already.
     assert!(lane.wait(|| false, None, none()));
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| lane.wait(|| true, None, none()));
@@ -200,7 +200,7 @@ fn who_waits_at_a_lane_is_woken_by_frames_the_bell_and_time() {
         lane.ring();
         assert!(waiter.join().unwrap());
     });
-    // The bell was heard, and does not ring on.
+    // The bell was consumed, and does not ring again.
     assert!(lane.wait(|| true, Some(Duration::from_millis(30)), none()));
     let ends = ["10.79.0.1:7001", "10.79.0.2:9001"].map(|end| end.parse::<SocketAddr>().unwrap());
     link.steer(ends[0], Some(TAKE)).unwrap();

@@ -1,4 +1,4 @@
-//! By hand, and against a model that has no queue. With the kernel's sets it is compared in `tests/sets.rs`.
+//! By hand, and against a model that has no queue. `tests/sets.rs` compares it with the kernel's sets.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ fn asked(events: u32, data: u64) -> epoll_event {
     epoll_event { events, u64: data }
 }
 
-/// What is told, by the data.
+/// Reported members, by their data.
 fn told(members: &mut Members<u64>, most: usize, ready: impl Fn(u64) -> u32) -> Vec<(u64, u32)> {
     let mut all = Vec::new();
     let count = members.tell(most, ready, |event| all.push((event.u64, event.events)));
@@ -48,7 +48,7 @@ fn what_was_told_is_told_again_only_if_there_is_more() {
     assert_eq!(members.news(), 1);
     assert_eq!(told(&mut members, 9, |_| IN | OUT), [(7, IN | OUT)]);
     assert_eq!(told(&mut members, 9, |_| IN | OUT), []);
-    // What came was read before anybody was told of it.
+    // The bytes were read before the event was reported.
     members.note(place, IN);
     assert_eq!(told(&mut members, 9, |_| 0), []);
     members.change(place, asked(IN | ON_CHANGE, 8), IN);
@@ -94,7 +94,7 @@ struct Known {
     is_news: bool,
 }
 
-/// Who may be told of, without an order.
+/// Members that may be reported, in no order.
 fn expected(known: &BTreeMap<u64, Known>, ready: &[u32]) -> BTreeMap<u64, u32> {
     let is_told = |(owner, known): (&u64, &Known)| {
         let events = ready[*owner as usize] & (known.asked.events | ALWAYS);
@@ -151,7 +151,8 @@ fn it_tells_what_a_model_without_a_queue_does() {
                 for one in known.values_mut() {
                     let is_told = told.iter().any(|(data, _)| *data == { one.asked.u64 });
                     one.is_enabled &= !is_told || one.asked.events & ONCE == 0;
-                    // Who found no room is as it was, and who was not ready is when there is news.
+                    // A member without room stays as it is, and a member that was not ready is reported when there are
+                    // news.
                     one.is_news &= !is_told;
                 }
             }
