@@ -1,12 +1,11 @@
-//! One accepted connection: who may touch it, what is known of its descriptor, and what was read ahead.
+//! One accepted connection: its lock, the state of its descriptor, and the bytes read ahead.
 //!
 //! Invariants:
-//! * [`Reader`] is touched only under the connection's lock, which is one bit of `state`, only ever tried for. Its
-//!   holder may be in a system call that waits, so nobody waits for it.
-//! * A connection is recycled by whoever comes last: the close of its last descriptor, or the holder of the lock at
-//!   that time.
-//! * `BLOCKING` is set before the kernel's flag `O_NONBLOCK` is taken away and cleared after it is back, so whoever
-//!   sees a descriptor without it knows that the server believes it to be there.
+//! * [`Reader`] is accessed only under the connection's lock, which is one bit of `state` and only ever tried. Its
+//!   holder may be in a system call that blocks, so no thread waits for it.
+//! * The last user recycles a connection: the close of its last descriptor, or the holder of the lock at that time.
+//! * `BLOCKING` is set before the kernel's flag `O_NONBLOCK` is cleared, and cleared after the flag is set again. So
+//!   while the flag is missing, `BLOCKING` shows that the server has set it.
 
 use crate::admission::Seat;
 use crate::{next, process, table};
@@ -15,58 +14,58 @@ use std::cell::UnsafeCell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What is read ahead at most, in bytes: a page of memory for each connection that is collapsed.
+/// Maximum number of bytes read ahead: a page of memory for each collapsed connection.
 pub const BUFFER_LEN_BYTES: usize = 4096;
 
-/// Beside the count of unread bytes.
+/// In `pending`, beside the count of unread bytes.
 const ERROR: u32 = 1 << 31;
 const BUSY: u32 = 1;
 const CLOSED: u32 = 2;
 
 /// The server has set O_NONBLOCK.
 pub const NONBLOCK: u32 = 1;
-/// The kernel's descriptor waits although the server has set O_NONBLOCK.
+/// The kernel's descriptor blocks although the server has set O_NONBLOCK.
 pub const BLOCKING: u32 = 2;
 /// Left to the kernel for good.
 pub const PLAIN: u32 = 4;
 /// The server has sent something since it last read.
 pub const ANSWERED: u32 = 8;
-/// It closes when the process executes another program.
+/// The descriptor closes when the process executes another program.
 pub const CLOSE_ON_EXEC: u32 = 16;
 
-/// What the server did last, as far as that tells what it does next.
+/// The server's last read, as far as it predicts the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Step {
     /// Anything else.
     #[default]
     Other,
-    /// It was told by the kernel that there is nothing to read.
+    /// The kernel has returned EAGAIN.
     Empty,
-    /// It was told so without asking the kernel.
+    /// The library has returned EAGAIN without asking the kernel.
     Presumed,
 }
 
-/// What was read ahead, and what the server's habit is.
+/// Bytes read ahead, and the server's habit.
 #[derive(Default)]
 pub struct Reader {
     buffer: Option<Box<[u8; BUFFER_LEN_BYTES]>>,
     start: usize,
     end: usize,
-    /// An error that the kernel reported, and which the server has not heard of; 0: none.
+    /// An error that the kernel reported, and which the server has not received yet; 0: none.
     pub error: c_int,
-    /// How often in turn the server waited after it was told that there is nothing.
+    /// Consecutive waits of the server after a read that returned EAGAIN.
     pub cycles: u8,
-    /// See [`Step`].
+    /// The server's last read.
     pub step: Step,
-    /// The server's waits are such that a read could take their place.
+    /// The server's waits can be replaced by reads.
     pub waits_simply: bool,
-    /// Time-out of the server's last wait, in milliseconds.
+    /// Timeout of the server's last wait, in milliseconds.
     pub last_timeout_ms: c_int,
-    /// The time-out that the kernel was told of (SO_RCVTIMEO), as the wait's in milliseconds; 0: none.
+    /// Timeout of the wait for which SO_RCVTIMEO was set, in milliseconds; 0: none.
     pub kernel_timeout_ms: c_int,
-    /// Not yet counted.
+    /// Calls not yet added to the counters.
     pub calls: u64,
-    /// Not yet counted.
+    /// System calls not yet added to the counters.
     pub system_calls: u64,
     /// The habit has been noted.
     pub habit_is_noted: bool,
@@ -93,11 +92,12 @@ pub struct Connection {
     state: AtomicU32,
     descriptors: AtomicU32,
     flags: AtomicU32,
-    /// Threads in the kernel's poll or select for it, which do not see the buffer. No bytes are read ahead meanwhile.
+    /// Threads in the kernel's poll or select for it, which does not include the buffer. Meanwhile no bytes are read
+    /// ahead.
     waiting: AtomicU32,
-    /// Unread bytes, and [`ERROR`] if there is an error that the server has not heard of.
+    /// Number of unread bytes, and [`ERROR`] if there is an error that the server has not received yet.
     pending: AtomicU32,
-    /// Made when there is a limit of admission, then there for good.
+    /// Created on the first use of admission; never freed.
     seat: OnceLock<Box<Seat>>,
     reader: UnsafeCell<Reader>,
 }
@@ -106,27 +106,28 @@ pub struct Connection {
 unsafe impl Sync for Connection {}
 
 impl Connection {
-    /// For a descriptor that was just accepted.
+    /// Starts a connection for a descriptor that was just accepted.
     pub fn open(&self) {
-        // Not `waiting`: who waits for the predecessor takes himself off when he wakes up.
+        // Not `waiting`: a thread that waits for the predecessor decrements it when it wakes up.
         self.flags.store(0, Ordering::Relaxed);
         self.pending.store(0, Ordering::Relaxed);
         self.descriptors.store(1, Ordering::Relaxed);
         self.state.store(0, Ordering::Release);
     }
 
-    /// One more descriptor of the same. `false`: it is closed.
+    /// Adds a descriptor of the same connection. `false`: it is closed.
     pub fn add_descriptor(&self) -> bool {
         let more = |count: u32| (count > 0).then(|| count + 1);
         self.descriptors.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// One less. `true`: it was the last.
+    /// Removes a descriptor. `true`: it was the last.
     pub fn remove_descriptor(&'static self) -> bool {
         if self.descriptors.fetch_sub(1, Ordering::AcqRel) != 1 {
             return false;
         }
-        // With the lock taken: nobody else gets it from here on, and whoever has it recycles.
+        // Takes the lock for good: no other thread gets it from here on, and its present holder recycles the
+        // connection.
         if self.state.fetch_or(BUSY | CLOSED, Ordering::AcqRel) & BUSY == 0 {
             // SAFETY: the lock was free and is ours now.
             unsafe { self.retire() };
@@ -144,7 +145,7 @@ impl Connection {
         table::recycle(self);
     }
 
-    /// Tries for the lock, and whether the connection is still the descriptor's.
+    /// Tries to take the lock. `None`: it is taken, or the connection is not the descriptor's any more.
     pub fn lock(&'static self, fd: c_int) -> Option<Locked> {
         self.state.compare_exchange(0, BUSY, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let locked = Locked { connection: self };
@@ -156,7 +157,7 @@ impl Connection {
         self.flags.load(Ordering::Acquire) & flags == flags
     }
 
-    /// Sets flags; what was set before.
+    /// Sets flags, and returns the previous ones.
     pub fn set(&self, flags: u32) -> u32 {
         self.flags.fetch_or(flags, Ordering::AcqRel)
     }
@@ -168,24 +169,25 @@ impl Connection {
         }
     }
 
-    /// Notes that the server has sent something.
+    /// Records that the server has sent something.
     pub fn answered(&self) {
         if !self.has(ANSWERED) {
             self.set(ANSWERED);
         }
     }
 
-    /// There is something for the server that the kernel does not know of. Without the lock: as of a moment ago.
+    /// There are bytes or an error for the server that the kernel does not have. Without the lock the result may be
+    /// outdated.
     pub fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Acquire) != 0
     }
 
-    /// As [`Connection::has_pending`], and it is an error.
+    /// As [`Connection::has_pending`], but only for an error.
     pub fn has_pending_error(&self) -> bool {
         self.pending.load(Ordering::Acquire) & ERROR != 0
     }
 
-    /// A thread waits in the kernel, or does not any more.
+    /// A thread begins or ends a wait in the kernel.
     pub fn wait_in_kernel(&self, begins: bool) {
         if begins {
             self.waiting.fetch_add(1, Ordering::AcqRel);
@@ -194,7 +196,7 @@ impl Connection {
         }
     }
 
-    /// A thread is reading, and may have begun to wait for bytes before others did.
+    /// A thread is reading, and may have begun to wait for bytes before other threads did.
     pub fn is_busy(&self) -> bool {
         self.state.load(Ordering::Acquire) & BUSY != 0
     }
@@ -204,22 +206,22 @@ impl Connection {
         self.waiting.load(Ordering::Acquire) != 0
     }
 
-    /// Its part in admission.
+    /// Its seat in admission.
     pub fn seat(&self) -> &Seat {
         self.seat.get_or_init(Box::default)
     }
 
-    /// As [`Connection::seat`], if it was ever asked for.
+    /// As [`Connection::seat`], if it was created already.
     pub fn seat_if_any(&self) -> Option<&Seat> {
         self.seat.get().map(Box::as_ref)
     }
 
-    /// Which group of counters is this connection's.
+    /// Index of this connection's group of counters.
     pub fn shard(&self) -> usize {
         std::ptr::from_ref(self).addr() / size_of::<Self>()
     }
 
-    /// Lets the kernel's descriptor wait. `false`: it does not, as before.
+    /// Makes the kernel's descriptor block. `false`: it does not, as before.
     pub fn make_blocking(&self, fd: c_int) -> bool {
         if self.has(BLOCKING) {
             return true;
@@ -236,9 +238,9 @@ impl Connection {
         done
     }
 
-    /// Gives the kernel's descriptor the state that the server believes it to have.
+    /// Gives the kernel's descriptor the flags that the server has set.
     pub fn make_honest(&self, fd: c_int) {
-        // The child of a fork shares the kernel's state with its parent, which counts on it.
+        // The child of a fork shares the kernel's state with its parent, which relies on it.
         if !self.has(BLOCKING) || process::is_child() {
             return;
         }
@@ -255,7 +257,7 @@ impl Connection {
         next::set_errno(errno);
     }
 
-    /// Leaves the connection to the kernel for good; what was read ahead is still the server's.
+    /// Leaves the connection to the kernel for good; the server still gets the bytes read ahead.
     pub fn give_up(&self, fd: c_int) {
         if self.set(PLAIN) & PLAIN == 0 {
             crate::control::count(self.shard(), redoubt_shm_control::net::Counter::LeftAlone, 1);
@@ -264,7 +266,7 @@ impl Connection {
     }
 }
 
-/// How long a read waits in the kernel at most, in milliseconds; 0: for ever. `false`: it could not be set.
+/// Sets the timeout of a read in the kernel, in milliseconds; 0: none. `false`: it could not be set.
 pub fn set_receive_timeout(fd: c_int, timeout_ms: i64) -> bool {
     let value = timeval { tv_sec: timeout_ms / 1000, tv_usec: timeout_ms % 1000 * 1000 };
     let len = size_of::<timeval>() as socklen_t;
@@ -279,7 +281,7 @@ pub struct Locked {
 }
 
 impl Locked {
-    /// What it guards.
+    /// The reader, which the lock guards.
     pub fn reader(&mut self) -> &mut Reader {
         // SAFETY: the lock is held as long as this value lives, and this is its only way to the reader.
         unsafe { &mut *self.connection.reader.get() }
@@ -314,7 +316,7 @@ impl Locked {
         self.publish();
     }
 
-    /// The kept error, which is thereby reported.
+    /// Takes the kept error, which counts as reported from now on.
     pub fn take_error(&mut self) -> Option<c_int> {
         let error = std::mem::take(&mut self.reader().error);
         if error == 0 {

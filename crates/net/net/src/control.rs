@@ -1,7 +1,8 @@
-//! The memory that `redoubt net` reads: the wanted mode, and counters. Its layout is in [`redoubt_shm_control::net`].
+//! The memory that `redoubt net` reads: the configured mode, and counters. Its layout is in
+//! [`redoubt_shm_control::net`].
 //!
-//! Without it (no memory to be had) the mode is the one the library was started with, there is no limit of admission,
-//! and nothing is counted.
+//! Without it (the memory could not be created) the mode stays as at the start, there is no limit of admission, and
+//! nothing is counted.
 
 use crate::connection::Reader;
 use redoubt_shm_control::net::{
@@ -18,9 +19,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 type Words = [AtomicU64; LEN_BYTES / 8];
 
 static MEMORY: AtomicPtr<Words> = AtomicPtr::new(std::ptr::null_mut());
-/// For a process without the memory.
+/// The mode of a process without the memory.
 static MODE: AtomicU64 = AtomicU64::new(Mode::Off as u64);
-/// As before, and until the memory is there.
+/// The bypass setting of a process without the memory, and until it is there.
 static BYPASS: AtomicU64 = AtomicU64::new(0);
 
 fn words() -> Option<&'static Words> {
@@ -28,7 +29,7 @@ fn words() -> Option<&'static Words> {
     unsafe { MEMORY.load(Ordering::Acquire).as_ref() }
 }
 
-/// Makes the memory, and sets what is to be done.
+/// Creates the memory, and stores the configuration.
 pub fn start(setting: &Setting) {
     MODE.store(setting.collapser as u64, Ordering::Release);
     let words = match map() {
@@ -54,7 +55,7 @@ pub fn start(setting: &Setting) {
     MEMORY.store(std::ptr::from_ref(words).cast_mut(), Ordering::Release);
 }
 
-/// For whoever asks why `redoubt net status` knows nothing of this server.
+/// Logs why `redoubt net status` does not show this server.
 fn report_missing(error: &io::Error, collapser: Mode) {
     let line = format!(
         "[redoubt] there is no memory for `redoubt net status` and `redoubt net set` (memfd_create: {error}): the \
@@ -68,8 +69,8 @@ fn report_missing(error: &io::Error, collapser: Mode) {
 fn map() -> io::Result<&'static Words> {
     let name = CString::new(NAME)?;
     // SAFETY: a NUL-terminated name; then a descriptor that is ours, and a new mapping at an address of the kernel's
-    // choice. The descriptor stays open: by it the command finds the memory. The kernel cannot shrink the memory under
-    // the mapping without somebody's doing; who may write to it may harm the server in simpler ways.
+    // choice. The descriptor stays open: the command finds the memory by it. The kernel does not shrink the memory
+    // under the mapping by itself; a process that may write to it may harm the server in simpler ways.
     let address = unsafe {
         let fd = libc::syscall(libc::SYS_memfd_create, name.as_ptr(), libc::MFD_CLOEXEC) as libc::c_int;
         if fd < 0 || libc::ftruncate(fd, LEN_BYTES as libc::off_t) != 0 {
@@ -85,14 +86,14 @@ fn map() -> io::Result<&'static Words> {
     Ok(unsafe { &*address.cast::<Words>() })
 }
 
-/// What the collapser is to do now on a connection whose waits can be made reads, or not.
+/// Mode of the collapser on a connection whose waits can be replaced by reads, or not.
 ///
-/// [`Mode::Auto`] is nothing for the latter: reading ahead alone has brought nothing that could be measured.
+/// [`Mode::Auto`] does nothing for the latter: reading ahead alone had no measurable effect.
 pub fn mode(can_wait_in_read: bool) -> Mode {
     wanted().resolved(if can_wait_in_read { Habit::Simple } else { Habit::Complex })
 }
 
-/// A connection's waits have been seen.
+/// Records the waits of a connection.
 pub fn note_habit(can_wait_in_read: bool) {
     store(HABIT_WORD, if can_wait_in_read { Habit::Simple } else { Habit::Complex } as u64);
 }
@@ -101,13 +102,13 @@ fn bypass() -> &'static AtomicU64 {
     words().and_then(|words| words.get(BYPASS_WORD)).unwrap_or(&BYPASS)
 }
 
-/// Whether new connections of clients on this host are to be taken past TCP.
+/// New connections of clients on this host bypass TCP.
 #[inline]
 pub fn is_bypass_wanted() -> bool {
     bypass().load(Ordering::Relaxed) != 0
 }
 
-/// Sets that.
+/// Sets whether they do.
 pub fn set_bypass(wanted: bool) {
     bypass().store(u64::from(wanted), Ordering::Relaxed);
 }
@@ -117,7 +118,7 @@ fn wanted() -> Mode {
     Mode::from_word(word).unwrap_or(Mode::Off)
 }
 
-/// Sets what the collapser is to do.
+/// Sets the mode of the collapser.
 pub fn set_mode(mode: Mode) {
     words()
         .and_then(|words| words.get(COLLAPSER_WORD))
@@ -135,33 +136,33 @@ fn store(at: usize, value: u64) {
     }
 }
 
-/// How many connections may be inside a transaction.
+/// Limit of connections inside a transaction.
 #[inline]
 pub fn limit() -> Limit {
     Limit::from_word(load(LIMIT_WORD).unwrap_or(0))
 }
 
-/// Sets that.
+/// Sets the limit.
 pub fn set_limit(limit: Limit) {
     store(LIMIT_WORD, self::limit().replaced_by(limit).to_word());
 }
 
-/// For how long a client may leave a transaction alone.
+/// How long a client may leave a transaction idle, in milliseconds.
 pub fn lease_ms() -> u64 {
     load(LEASE_WORD).unwrap_or(u64::MAX)
 }
 
-/// For how long a connection is made to wait at most.
+/// Timeout of a wait for admission, in milliseconds.
 pub fn longest_wait_ms() -> u64 {
     load(PATIENCE_WORD).unwrap_or(0)
 }
 
-/// Whether new connections are to be taken past the kernel's TCP.
+/// New connections bypass the kernel's TCP.
 pub fn is_user_tcp_wanted() -> bool {
     load(USER_TCP_WORD).is_none_or(|word| word != 0)
 }
 
-/// Writes down how TCP in user space is on one interface.
+/// Publishes the statistics of TCP in user space on one interface.
 pub fn publish_user_tcp(number: usize, words: [u64; USER_TCP_LINK_WORDS]) {
     if number < USER_TCP_LINKS {
         let first = USER_TCP_LINKS_WORD + number * USER_TCP_LINK_WORDS;
@@ -169,7 +170,7 @@ pub fn publish_user_tcp(number: usize, words: [u64; USER_TCP_LINK_WORDS]) {
     }
 }
 
-/// Writes down how admission is; where more waiters were written before, they are taken away.
+/// Publishes the statistics of admission; surplus waiters of the previous call are cleared.
 pub fn publish_admission(
     inside: usize,
     waiting: usize,
@@ -212,7 +213,7 @@ pub fn total(counter: Counter) -> u64 {
     (0..SHARDS).filter_map(value).map(|word| word.load(Ordering::Relaxed)).sum()
 }
 
-/// Adds what a connection has counted by itself.
+/// Adds the counts of a connection.
 pub fn flush(shard: usize, reader: &mut Reader) {
     count(shard, Counter::Calls, std::mem::take(&mut reader.calls));
     count(shard, Counter::SystemCalls, std::mem::take(&mut reader.system_calls));

@@ -1,7 +1,7 @@
-//! A table from descriptors' numbers to things that are there for good.
+//! A table from descriptor numbers to values that are never freed.
 //!
-//! Invariants: reading takes no lock, and two loads where there is nothing. What is put in is never given back to the
-//! system, so whoever holds a reference may use it for ever.
+//! Invariants: a lookup takes no lock, and two loads where there is no entry. Values are never freed, so a reference is
+//! valid for ever.
 
 use libc::c_int;
 use std::collections::BTreeSet;
@@ -13,11 +13,11 @@ const CHUNKS: usize = 1024;
 
 type Chunk<T> = [AtomicPtr<T>; CHUNK];
 
-/// A table from descriptors' numbers to things that are there for good.
+/// A table from descriptor numbers to values that are never freed.
 pub struct Descriptors<T: 'static>([AtomicPtr<Chunk<T>>; CHUNKS]);
 
 impl<T> Descriptors<T> {
-    /// Without any.
+    /// An empty table.
     pub const fn new() -> Self {
         Self([const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS])
     }
@@ -29,7 +29,7 @@ impl<T> Descriptors<T> {
         unsafe { chunk.as_ref() }?.get(index % CHUNK)
     }
 
-    /// What is behind a descriptor.
+    /// The value of a descriptor.
     #[inline]
     pub fn get(&self, fd: c_int) -> Option<&'static T> {
         let found = self.entry(fd)?.load(Ordering::Acquire);
@@ -45,25 +45,25 @@ impl<T> Descriptors<T> {
         let fresh: Box<Chunk<T>> = Box::new([const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNK]);
         let fresh = Box::into_raw(fresh);
         if place.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: it came from a box and nobody else has seen it.
+            // SAFETY: it came from a box and was not published.
             drop(unsafe { Box::from_raw(fresh) });
         }
         self.entry(fd)
     }
 
-    /// Numbers up to this one have a place from now on. `false`: it is too large.
+    /// Makes room for this number. `false`: it is too large.
     pub fn make_room(&self, fd: c_int) -> bool {
         self.entry_to_fill(fd).is_some()
     }
 
-    /// Puts something in. `false`: the number is too large.
+    /// Adds a value. `false`: the number is too large.
     pub fn put(&self, fd: c_int, value: &'static T) -> bool {
         let Some(entry) = self.entry_to_fill(fd) else { return false };
         entry.store(std::ptr::from_ref(value).cast_mut(), Ordering::Release);
         true
     }
 
-    /// Takes out what is there.
+    /// Removes the value of a descriptor, and returns it.
     pub fn take(&self, fd: c_int) -> Option<&'static T> {
         let entry = self.entry(fd)?;
         if entry.load(Ordering::Relaxed).is_null() {
@@ -73,7 +73,7 @@ impl<T> Descriptors<T> {
         unsafe { entry.swap(std::ptr::null_mut(), Ordering::AcqRel).as_ref() }
     }
 
-    /// The descriptors of a range behind which there is something.
+    /// The descriptors of a range that have a value.
     pub fn in_range(&self, range: RangeInclusive<usize>) -> impl Iterator<Item = c_int> {
         let (first, last) = (*range.start(), (*range.end()).min(CHUNK * CHUNKS - 1));
         (first..=last)

@@ -1,8 +1,9 @@
-//! The one place with process-wide state besides the table: whether this process is a server that is looked after.
+//! Process-wide state besides the table: whether this process is a server in which the library is active.
 //!
 //! The library is inactive (no connection is ever put into the table, so every hook passes straight through) in every
-//! process but `mariadbd` and `mysqld`. In a forked child nothing is read ahead, and what its parent had read ahead is
-//! the parent's. But a child of a server that does not listen yet is the server from then on (`mysqld --daemonize`).
+//! process except `mariadbd` and `mysqld`. In a forked child nothing is read ahead, and bytes that its parent had read
+//! ahead stay the parent's. But a child of a server that does not listen yet is the server from then on (`mysqld
+//! --daemonize`).
 
 use crate::{admission, control, user_tcp};
 use redoubt_shm_control::net::{Setting, VARIABLE};
@@ -16,7 +17,7 @@ static CHILD: AtomicBool = AtomicBool::new(false);
 /// This process listens, or did.
 static LISTENED: AtomicBool = AtomicBool::new(false);
 
-/// Connections that are accepted are looked after.
+/// Accepted connections are intercepted.
 pub fn is_active() -> bool {
     ACTIVE.load(Ordering::Acquire)
 }
@@ -26,12 +27,12 @@ pub fn is_child() -> bool {
     CHILD.load(Ordering::Relaxed)
 }
 
-/// This process is about to listen: what it forks from now on is no server.
+/// This process is about to listen: its children are not servers from now on.
 pub fn listening() {
     LISTENED.store(true, Ordering::Relaxed);
 }
 
-/// Makes this process one whose connections are looked after, whatever its program.
+/// Activates the library in this process, whatever its program.
 pub fn start(setting: impl Into<Setting>) {
     let setting = setting.into();
     control::start(&setting);
@@ -44,7 +45,7 @@ pub fn start(setting: impl Into<Setting>) {
 
 extern "C" fn in_child() {
     if !LISTENED.load(Ordering::Relaxed) {
-        // There is nothing yet that it could share with its parent.
+        // The process has no connections yet that the child could share.
         return;
     }
     ACTIVE.store(false, Ordering::Release);
@@ -86,7 +87,7 @@ fn remove_from_preload() {
     }
 }
 
-/// This process runs a server program, be it started by the dynamic loader as its first argument.
+/// This process runs a server program, possibly as the argument of the dynamic loader.
 fn is_server() -> bool {
     let is_server_name =
         |path: &Path| path.file_name().is_some_and(|name| name == "mariadbd" || name == "mysqld");

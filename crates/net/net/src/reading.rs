@@ -1,14 +1,15 @@
 //! Reads of a connection.
 //!
-//! A server reads a statement in two pieces, a header of a few bytes and then the rest, and before that it asks in vain
-//! whether the header is there already. Here, on a descriptor that does not wait, by a server that has shown the habit
-//! ([`ENGAGE_CYCLES`] times in turn, with statements that were there at once among them):
+//! A server reads a statement in two pieces, a header of a few bytes and then the rest. Before that it reads once
+//! without success, in case the header has arrived already. The following applies to a non-blocking descriptor of a
+//! server that has shown this habit ([`ENGAGE_CYCLES`] times in a row, including statements that were available at
+//! once):
 //!
-//! * a read of a header (at most [`HEADER_LEN_BYTES`]) takes from the kernel whatever there is, and the following reads
-//!   are answered from that;
-//! * the first read of a header after the server has sent something is answered with "nothing there" (EAGAIN) without
-//!   asking. If a statement has come already, it is as if it came a moment later: the server waits next, and that ends
-//!   at once. The answer is given once; a server that reads again instead of waiting gets the kernel's.
+//! * A read of a header (at most [`HEADER_LEN_BYTES`]) takes all available bytes from the kernel, and the following
+//!   reads are answered from them.
+//! * The first read of a header after the server has sent something returns EAGAIN without asking the kernel. If a
+//!   statement has arrived already, it is as if it arrived a little later: the server waits next, and that wait ends at
+//!   once. This answer is given once; a server that reads again instead of waiting gets the kernel's.
 //!
 //! Everything else is the kernel's, after the bytes that were read ahead.
 
@@ -20,19 +21,19 @@ use crate::{control, next, process};
 use libc::{c_int, c_void};
 use redoubt_shm_control::net::{Counter, Mode};
 
-/// Waits in turn after which the server's habit is taken for one. More than a login has.
+/// Consecutive waits after which the server has the habit. More than a login has.
 pub const ENGAGE_CYCLES: u8 = 8;
-/// Of these, waits that really were some.
+/// Real waits required among these.
 const PROVEN_CYCLES: u8 = 2;
-/// Longest read that is taken for that of a header: TLS has 5 bytes, the protocol 4, compressed 7.
+/// Longest read that counts as that of a header: TLS has 5 bytes, the protocol 4, compressed 7.
 pub const HEADER_LEN_BYTES: usize = 16;
 
-/// What a caller reads into.
+/// A caller's buffer.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// Where it begins.
+    /// Its start.
     pub address: *mut u8,
-    /// How long it is, in bytes.
+    /// Its length, in bytes.
     pub len_bytes: usize,
 }
 
@@ -58,35 +59,35 @@ impl Target {
     }
 }
 
-/// The kernel's answer.
+/// Reads from the kernel.
 ///
 /// # Safety
-/// The target is valid for writing, as the C function has it.
+/// The target is valid for writing, as the C function requires.
 unsafe fn ask(fd: c_int, target: Target, flags: c_int) -> Result<usize, c_int> {
     // SAFETY: by the caller's contract.
     let result = unsafe { next::recv(fd, target.address.cast::<c_void>(), target.len_bytes, flags) };
     usize::try_from(result).map_err(|_| next::errno())
 }
 
-/// The flag that makes the kernel treat a read or a write as the server believes it does.
+/// Adds the flag with which the kernel behaves as the server's O_NONBLOCK requires.
 pub fn honest(connection: &Connection, flags: c_int) -> c_int {
     if connection.has(BLOCKING) { flags | libc::MSG_DONTWAIT } else { flags }
 }
 
-/// What may be done on a connection at present.
+/// The mode that applies to a connection at present.
 pub fn mode(connection: &Connection, reader: &Reader) -> Mode {
     let may_collapse =
         reader.cycles >= ENGAGE_CYCLES && !connection.has(PLAIN) && !connection.is_waited_for();
     if may_collapse { control::mode(can_wait_in_read(connection, reader)) } else { Mode::Off }
 }
 
-/// A read could take the place of the server's waits.
+/// Reads can replace the server's waits.
 pub fn can_wait_in_read(connection: &Connection, reader: &Reader) -> bool {
-    // Another program would get a descriptor that waits.
+    // Another program would get a blocking descriptor.
     reader.waits_simply && connection.has(CLOSE_ON_EXEC)
 }
 
-/// `recv`, and what comes to the same.
+/// `recv` and equivalent calls.
 ///
 /// # Safety
 /// The target is valid for writing.
@@ -120,7 +121,7 @@ pub unsafe fn receive(
     }
 }
 
-/// As [`receive_locked`], unless it is a command that may have to wait: then there is none as yet.
+/// As [`receive_locked`], unless it is a command that may have to wait: this one is not available yet.
 ///
 /// # Safety
 /// The target is valid for writing.
@@ -150,7 +151,7 @@ unsafe fn receive_admitted(
     result
 }
 
-/// Another thread reads the same connection, which no known server does. `false`: the caller does not wait.
+/// Another thread reads the same connection, which no known server does. `false`: the caller does not block.
 fn wait_for_lock(connection: &Connection, fd: c_int, flags: c_int) -> bool {
     if connection.has_pending() {
         std::thread::yield_now();
@@ -196,7 +197,7 @@ unsafe fn receive_locked(
         return result;
     }
     if reader.step != Step::Other {
-        // It asks again instead of waiting.
+        // The server reads again instead of waiting.
         reader.cycles = 0;
     }
     let may_collapse = mode(connection, reader) != Mode::Off;
@@ -220,7 +221,7 @@ unsafe fn receive_locked(
         Ok(_) => {
             let reader = locked.reader();
             if reader.cycles >= PROVEN_CYCLES && connection.has(ANSWERED) {
-                // A statement that came at once takes the place of a wait.
+                // A statement that was available at once counts as a wait.
                 reader.cycles = reader.cycles.saturating_add(1);
             }
             connection.clear(ANSWERED);
@@ -231,11 +232,11 @@ unsafe fn receive_locked(
     result
 }
 
-/// Reads ahead. Only with nothing unread.
+/// Reads ahead. Only if nothing is unread.
 pub fn fill(locked: &mut Locked, fd: c_int, flags: c_int) -> Result<usize, c_int> {
     let space = locked.reader().space();
     let target = Target { address: space.as_mut_ptr(), len_bytes: BUFFER_LEN_BYTES };
-    // SAFETY: a buffer of this length, which nobody else touches while the lock is held.
+    // SAFETY: a buffer of this length, which no other thread accesses while the lock is held.
     let len = unsafe { ask(fd, target, flags) }?;
     locked.filled(len);
     Ok(len)
@@ -250,7 +251,7 @@ unsafe fn take(locked: &mut Locked, target: Target) -> usize {
     len
 }
 
-/// Answers from what was read ahead, and from the kernel for what goes beyond.
+/// Answers from the bytes read ahead, and reads the rest from the kernel.
 ///
 /// # Safety
 /// The target is valid for writing.
@@ -265,7 +266,7 @@ unsafe fn serve(
     connection.clear(ANSWERED);
     let peeks = flags & libc::MSG_PEEK != 0;
     let done = if flags & libc::MSG_TRUNC != 0 {
-        // On TCP: the bytes are thrown away. Those that the kernel has go with the next call.
+        // On TCP the bytes are discarded. The kernel's bytes are discarded by the next call.
         let len = locked.reader().unread().len().min(target.len_bytes);
         if !peeks {
             locked.consume(len);

@@ -1,7 +1,7 @@
 //! Connections that are put into an epoll set while bytes that were read ahead are unread.
 //!
-//! The kernel does not know of these bytes and would not report the connection. So it is asked for room to write as well,
-//! which there nearly always is, and what it then reports becomes what the server has asked for. From the moment a
+//! The kernel does not have these bytes and would not report the connection. So it is asked for room to write as well,
+//! which there nearly always is, and its report is translated to the server's requested events. From the time when a
 //! connection is in a set nothing more is read ahead, so this happens once for a connection at most.
 //!
 //! Lock: the list's, taken alone. Without an entry (nearly always) a call costs one load.
@@ -22,7 +22,7 @@ struct Entry {
     set: c_int,
     fd: c_int,
     connection: &'static Connection,
-    /// What the server has asked for.
+    /// The server's requested events.
     event: epoll_event,
 }
 
@@ -41,12 +41,12 @@ fn retain(keep: impl FnMut(&Entry) -> bool) {
     }
 }
 
-/// A descriptor is about to be closed, be it a set or a connection.
+/// A descriptor is about to be closed, possibly a set or a connection.
 pub fn closed(fd: c_int) {
     retain(|entry| entry.set != fd && entry.fd != fd);
 }
 
-/// A connection is put into a set, or changed there; `call` does it.
+/// A connection is added to a set, or changed there; `call` does it.
 pub fn put(
     set: c_int,
     fd: c_int,
@@ -58,7 +58,7 @@ pub fn put(
     if !connection.has_pending() || event.events & READABLE == 0 {
         return call(event);
     }
-    // Known before the kernel can report it.
+    // Added before the kernel can report it.
     {
         let mut list = list();
         list.push(Entry { set, fd, connection, event });
@@ -71,14 +71,14 @@ pub fn put(
     result
 }
 
-/// Asks the kernel for no more than the server does.
+/// Reduces the kernel's request to the server's.
 fn restore(entry: &Entry) {
     let mut event = entry.event;
     // SAFETY: an event that lives long enough.
     unsafe { next::epoll_ctl(entry.set, libc::EPOLL_CTL_MOD, entry.fd, &raw mut event) };
 }
 
-/// Before a wait: what has been read meanwhile needs no help any more.
+/// Before a wait: an entry whose bytes have been read is removed.
 fn tidy(set: c_int) {
     retain(|entry| {
         let keep = entry.set != set || entry.connection.has_pending();
@@ -89,7 +89,7 @@ fn tidy(set: c_int) {
     });
 }
 
-/// Makes one event that the kernel reports the server's. `None`: it is none of its.
+/// Translates an event of the kernel to the server's. `None`: the server has not requested it.
 fn translate(set: c_int, event: epoll_event) -> Option<epoll_event> {
     let mut list = list();
     let data = event.u64;
@@ -116,7 +116,7 @@ fn translate(set: c_int, event: epoll_event) -> Option<epoll_event> {
 /// A wait for a set; `call` is the kernel's.
 ///
 /// # Safety
-/// What `call` returns is how many events at `events` it has written.
+/// `call` returns the number of events that it has written at `events`.
 pub unsafe fn wait(set: c_int, events: *mut epoll_event, call: impl Fn() -> c_int) -> c_int {
     loop {
         if COUNT.load(Ordering::Acquire) == 0 {

@@ -1,11 +1,11 @@
-//! Which descriptors are connections of clients, and the connections themselves.
+//! The table of client connections by descriptor, and the connections themselves.
 //!
-//! Owns the table from a descriptor's number to its [`Connection`], and the pool of connections, which are never given
-//! back: whoever holds one may look at it for ever, and finds out under its lock whether it still is that descriptor's
-//! ([`Connection::lock`]). A number that is used again thereby never gets what its predecessor had.
+//! Owns the table from a descriptor's number to its [`Connection`], and the pool of connections. These are never freed:
+//! a reference is valid for ever, and under the lock it turns out whether the connection is still that descriptor's
+//! ([`Connection::lock`]). So a number that is used again never gets the bytes of its predecessor.
 //!
-//! Invariants: an entry is put in after accept and before the server knows the number, and taken out before the number
-//! is closed. A descriptor without an entry costs two loads.
+//! Invariants: an entry is added after accept and before the server gets the number, and removed before the number is
+//! closed. A descriptor without an entry costs two loads.
 //!
 //! Lock order: the pool's lock is taken alone. It is taken by accept and by the last close only.
 
@@ -30,7 +30,7 @@ fn fresh() -> &'static Connection {
     pooled.unwrap_or_else(|| Box::leak(Box::default()))
 }
 
-/// Puts in a connection of its own for a descriptor that was just accepted. `None`: the number is too large.
+/// Adds a new connection for a descriptor that was just accepted. `None`: the number is too large.
 pub fn insert(fd: c_int) -> Option<&'static Connection> {
     if !TABLE.make_room(fd) {
         return None;
@@ -41,22 +41,22 @@ pub fn insert(fd: c_int) -> Option<&'static Connection> {
     Some(connection)
 }
 
-/// A second descriptor of a connection. `false`: the number is too large, or the connection is closed.
+/// Adds a second descriptor of a connection. `false`: the number is too large, or the connection is closed.
 pub fn share(fd: c_int, connection: &'static Connection) -> bool {
     TABLE.make_room(fd) && connection.add_descriptor() && TABLE.put(fd, connection)
 }
 
-/// Takes a descriptor out. `true`: it was its connection's last.
+/// Removes a descriptor. `true`: it was its connection's last.
 pub fn remove(fd: c_int) -> bool {
     TABLE.take(fd).is_some_and(Connection::remove_descriptor)
 }
 
-/// Takes a descriptor out, in a process where nothing is used again.
+/// Removes a descriptor, in a process where connections are not reused.
 pub fn forget(fd: c_int) {
     TABLE.take(fd);
 }
 
-/// A connection that nobody uses any more.
+/// Puts an unused connection into the pool.
 pub fn recycle(connection: &'static Connection) {
     POOL.lock().ignore_poison().push(connection);
 }

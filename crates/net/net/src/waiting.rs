@@ -1,14 +1,15 @@
 //! Waits for connections: `poll` and its relatives.
 //!
-//! What was read ahead makes a connection readable, whatever the kernel says. While a thread waits in the kernel for a
-//! connection, nothing is read ahead on it: the bytes would be taken away under a wait that has to end.
+//! Bytes read ahead make a connection readable, whatever the kernel reports. While a thread waits in the kernel for a
+//! connection, nothing is read ahead on it: the wait has to end with those bytes.
 //!
-//! A wait for one connection by a server with the habit of [`crate::reading`] is a read: the kernel's descriptor then
-//! waits in `recv` although the server has set O_NONBLOCK, and all other calls on it are made such that they do not.
-//! The kernel ends reads after the time it was told of (SO_RCVTIMEO), which for long times is up to an eighth later
-//! than poll would be. So it is told seven eighths, and the rest is waited for with poll. So is what is left when a
-//! signal has ended the read: it may be that the process was only stopped, or looked at by a debugger, and poll alone
-//! continues after that by itself.
+//! A wait for one connection by a server with the habit of [`crate::reading`] becomes a read. The kernel's descriptor
+//! then blocks in `recv` although the server has set O_NONBLOCK, and all other calls on it are made non-blocking.
+//!
+//! The kernel ends reads after SO_RCVTIMEO, which for long times is up to an eighth later than poll would be. So the
+//! option is set to seven eighths of the timeout, and poll waits for the rest. Poll also waits for the rest after a
+//! signal has ended the read: the process may only have been stopped, or examined by a debugger, and only poll resumes
+//! by itself after that.
 
 use crate::connection::{Connection, Locked, NONBLOCK, Step, set_receive_timeout};
 use crate::reading::{ENGAGE_CYCLES, can_wait_in_read, count_request, fill, mode};
@@ -17,22 +18,22 @@ use libc::{c_int, c_short, nfds_t, pollfd, sigset_t};
 use redoubt_shm_control::net::Mode;
 use std::time::{Duration, Instant};
 
-/// Events that bytes to read bring about.
+/// Events that are set while there are bytes to read.
 const READABLE: c_short = libc::POLLIN | libc::POLLRDNORM;
-/// Shortest wait that is made a read, in milliseconds.
+/// Shortest wait that becomes a read, in milliseconds.
 const SHORTEST_READ_MS: c_int = 1000;
-/// What the kernel is told for a wait without end: a wait with an end is always interrupted by signals, as poll is.
+/// SO_RCVTIMEO for a wait without end: a wait with an end is always interrupted by signals, as poll is.
 const ENDLESS_MS: i64 = 1000 * 86_400 * 365;
 
-/// What the kernel is asked, if it is: the entries with the caller's timeout, or with none at all.
+/// The kernel's wait, with the caller's timeout.
 pub trait Ask {
-    /// As poll.
+    /// Waits like poll.
     fn wait(&self, list: &mut [pollfd]) -> c_int;
 
-    /// How long that lasts at most. `None`: for ever.
+    /// Timeout. `None`: no end.
     fn longest(&self) -> Option<Duration>;
 
-    /// The mask of signals for the time of the wait, or null. `None`: the kernel has to be asked in any case.
+    /// Signal mask for the time of the wait, or null. `None`: the kernel has to be asked in any case.
     fn mask(&self) -> Option<*const sigset_t> {
         Some(std::ptr::null())
     }
@@ -44,7 +45,7 @@ fn look(list: &mut [pollfd]) -> c_int {
     unsafe { next::poll(list.as_mut_ptr(), list.len() as nfds_t, 0) }
 }
 
-/// `poll`. `timeout_ms` is `None` for forms of it that only the kernel knows.
+/// `poll`. `timeout_ms` is `None` for forms that only the kernel supports.
 pub fn poll(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
     if process::is_child() {
         return kernel.wait(list);
@@ -59,7 +60,7 @@ pub fn poll(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -
     several(list, timeout_ms, kernel)
 }
 
-/// A wait that ends with a command only when that may be carried out.
+/// A wait that ends with a command only when the command may be executed.
 fn admitted(
     connection: &'static Connection,
     entry: &mut pollfd,
@@ -84,7 +85,7 @@ fn admitted(
     ready
 }
 
-/// Adds what the kernel does not know of to its answer.
+/// Adds pending bytes and errors of the library to the kernel's answer.
 fn add_pending(list: &mut [pollfd]) -> c_int {
     let mut ready = look(list);
     if ready < 0 {
@@ -100,21 +101,21 @@ fn add_pending(list: &mut [pollfd]) -> c_int {
     ready
 }
 
-/// Events that come of what the kernel does not know.
+/// Events of pending bytes and errors.
 fn pending_events(entry: &pollfd) -> c_short {
     let Some(connection) = table::get(entry.fd).filter(|connection| connection.has_pending()) else {
         return 0;
     };
-    // An error is an event that is always waited for.
+    // An error is always reported.
     let error = if connection.has_pending_error() { libc::POLLERR } else { 0 };
     error | entry.events & READABLE
 }
 
-/// Longest look at the kernel beside a thread that reads, in milliseconds.
+/// Maximum time of one wait in the kernel beside a reading thread, in milliseconds.
 const SLICE_MS: c_int = 5;
 
-/// Waits in the kernel for connections of which one is being read by another thread: what that takes, the kernel does
-/// not show any more. No known server does this.
+/// Waits in the kernel for connections of which another thread reads one: the kernel does not report the bytes that
+/// this thread takes. No known server does this.
 fn beside_reader(list: &mut [pollfd], timeout_ms: c_int) -> c_int {
     let start = Instant::now();
     loop {
@@ -140,7 +141,7 @@ fn in_kernel(
     for connection in connections {
         connection.wait_in_kernel(true);
     }
-    // From here on nobody begins to read ahead; what was read is seen.
+    // From here on no thread begins to read ahead, and the bytes read before are checked.
     let is_pending = list.iter().any(|entry| pending_events(entry) != 0);
     let result = match timeout_ms {
         _ if is_pending => add_pending(list),
@@ -156,7 +157,7 @@ fn in_kernel(
 }
 
 fn several(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
-    // Empty, and no memory is asked for, where servers listen.
+    // Where servers listen the list is empty and allocates nothing.
     let connections: Vec<_> = list.iter().filter_map(|entry| table::get(entry.fd)).collect();
     if connections.is_empty() {
         return kernel.wait(list);
@@ -214,7 +215,7 @@ fn one(
     in_kernel(&[connection], std::slice::from_mut(entry), timeout_ms, kernel)
 }
 
-/// Makes the kernel's descriptor wait for seven eighths of this time.
+/// Makes the kernel's descriptor block for seven eighths of this time.
 fn prepare(connection: &Connection, locked: &mut Locked, fd: c_int, timeout_ms: c_int) -> bool {
     let reader = locked.reader();
     if reader.kernel_timeout_ms != timeout_ms || !connection.has(crate::connection::BLOCKING) {

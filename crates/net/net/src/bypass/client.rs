@@ -1,4 +1,4 @@
-//! The client's side: an offer before it connects, and what becomes of it.
+//! The client's side: an offer before it connects, and its result.
 
 use super::server::take_token;
 use super::{Address, Place, WORD, door, exchange, is_client, messages, option};
@@ -9,15 +9,15 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a connection that does not wait is given to come about, in milliseconds: over the loopback interface it has
-/// as a rule when connect returns.
+/// Timeout for a non-blocking connect, in milliseconds: over the loopback interface the connection usually exists when
+/// connect returns.
 const CONNECT_MS: c_int = 20;
-/// How long the server is given to accept it.
+/// Timeout for the server's accept, in milliseconds.
 const ACCEPT_MS: c_int = 200;
-/// How long a server that has taken the offer is given to say so.
+/// Timeout for the confirmation of a server that has taken the offer, in milliseconds.
 const WORD_MS: c_int = 5000;
 
-/// Descriptors that are or were in an epoll set: the set would lose one that is exchanged.
+/// Descriptors that are or were in an epoll set: the set would lose an exchanged descriptor.
 static IN_SETS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
 fn in_sets(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
@@ -43,14 +43,14 @@ fn was_in_set(fd: c_int) -> bool {
     in_sets(fd).is_none_or(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
-/// What was offered.
+/// An offer to a server.
 pub struct Offer {
     unix: OwnedFd,
     token: OwnedFd,
     to: Address,
 }
 
-/// Offers the server at this address to exchange the connection that is about to be made.
+/// Offers the server at this address to exchange the connection that connect is about to make.
 pub fn offer(fd: c_int, to: Address) -> Option<Offer> {
     let address = to.tcp()?;
     let is_tcp = [libc::AF_INET, libc::AF_INET6].contains(&option(fd, libc::SO_DOMAIN, 0 as c_int)?)
@@ -78,7 +78,7 @@ pub fn offer(fd: c_int, to: Address) -> Option<Offer> {
     messages::send(&unix, WORD, [fd, token.as_raw_fd()]).then_some(Offer { unix, token, to })
 }
 
-/// At the door of who listens at this address alone, or at that of who listens at all.
+/// Connects to the rendezvous socket for this address alone, or to the one for all addresses.
 fn knock(to: SocketAddr) -> Option<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers; a new descriptor is ours.
@@ -97,7 +97,7 @@ fn knock(to: SocketAddr) -> Option<OwnedFd> {
     is_open.then_some(unix)
 }
 
-/// Signals of the program, however many come, do not shorten it: what is decided then is decided by both sides.
+/// Waits with a timeout that signals do not shorten: both sides rely on the decision at its end.
 fn wait(fd: c_int, events: libc::c_short, timeout_ms: c_int) -> bool {
     let (start, longest) = (Instant::now(), Duration::from_millis(timeout_ms.unsigned_abs().into()));
     loop {
@@ -113,7 +113,7 @@ fn wait(fd: c_int, events: libc::c_short, timeout_ms: c_int) -> bool {
 }
 
 impl Offer {
-    /// What connect is to return, after the kernel has returned `result` with the error number that is set.
+    /// Result of connect, after the kernel has returned `result` with the current error number.
     pub fn settle(self, fd: c_int, result: c_int) -> c_int {
         let errno = next::errno();
         let (result, errno) = self.outcome(fd, result, errno);
@@ -124,7 +124,7 @@ impl Offer {
 
     fn outcome(&self, fd: c_int, result: c_int, errno: c_int) -> (c_int, c_int) {
         let is_there = result == 0 || errno == libc::EINPROGRESS && wait(fd, libc::POLLOUT, CONNECT_MS);
-        // Whoever continues with TCP has to have the token.
+        // A client that continues with TCP has to have the token.
         if !is_there && take_token(&self.token) {
             return (result, errno);
         }
@@ -136,12 +136,12 @@ impl Offer {
         match self.is_taken() {
             false => (result, errno),
             true if self.exchange(fd) => (0, errno),
-            // The server has left TCP: this end must not continue as if nothing had happened.
+            // The server has left TCP: this end must not continue with it.
             true => (-1, libc::ECONNRESET),
         }
     }
 
-    /// Whether the server has taken it. If not, it cannot any more.
+    /// The server has taken the offer. If not, it cannot take it later.
     fn is_taken(&self) -> bool {
         let unix = self.unix.as_raw_fd();
         if !wait(unix, libc::POLLIN, ACCEPT_MS)

@@ -1,10 +1,10 @@
-//! How the locks of the bypass are waited for.
+//! Waits for the locks of the bypass.
 //!
-//! A thread that has one may be kept from a processor for long, by many others that connect at the same moment; whoever
-//! gave up then would have one end of a connection exchanged and not the other. So a lock is waited for with patience.
-//! It is not waited for without end, since a handler of a signal may have interrupted the thread that has it.
+//! The holder of a lock may be preempted for long, by many other threads that connect at the same time. A thread that
+//! gave up then would have exchanged one end of a connection and not the other. So waits for a lock have a long
+//! timeout. They are not endless, since a signal handler may have interrupted the holder.
 //!
-//! Invariant: nobody has a lock while the process forks, so a child finds none taken for good.
+//! Invariant: no other thread has a lock while the process forks, so no lock stays taken in a child.
 
 use super::server::{DOORS, Door};
 use super::{RECORDS, Record};
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, Once};
 use std::time::{Duration, Instant};
 
-/// After so many tries the processor is left to others for longer.
+/// Attempts before the thread sleeps between them.
 const TRIES: usize = 100;
 const NAP: Duration = Duration::from_micros(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 type Held = (Option<MutexGuard<'static, Vec<Door>>>, Option<MutexGuard<'static, BTreeMap<c_int, Record>>>);
 
 thread_local! {
-    /// What a thread that forks has.
+    /// Locks of a thread that forks.
     static HELD: RefCell<Held> = const { RefCell::new((None, None)) };
 }
 
@@ -45,7 +45,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// From now on nobody has a lock while the process forks.
+/// From now on no other thread has a lock while the process forks.
 pub fn start() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

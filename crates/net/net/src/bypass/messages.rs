@@ -1,9 +1,9 @@
-//! One byte on a unix socket, with descriptors.
+//! Messages of one byte on a unix socket, with descriptors.
 
 use libc::{c_int, c_uint, c_void, cmsghdr, iovec, msghdr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Descriptors that are sent along.
+/// Number of descriptors in a message.
 pub const COUNT: usize = 2;
 const PAYLOAD_BYTES: c_uint = (COUNT * size_of::<c_int>()) as c_uint;
 
@@ -44,11 +44,11 @@ pub fn send(socket: &impl AsRawFd, byte: u8, descriptors: [c_int; COUNT]) -> boo
     }
 }
 
-/// What has come.
+/// Result of a receive.
 pub enum Received {
-    /// Not yet anything.
+    /// No message yet.
     Nothing,
-    /// The byte and the descriptors that were expected.
+    /// The byte and the expected descriptors.
     Message(u8, [OwnedFd; COUNT]),
     /// The end, or something else.
     End,
@@ -72,7 +72,7 @@ pub fn receive(socket: &impl AsRawFd) -> Received {
     }
 }
 
-/// Takes possession of all descriptors that came, so that they are closed whatever they are.
+/// Takes ownership of all received descriptors, so that they are closed whatever they are.
 fn received(header: &msghdr) -> Vec<OwnedFd> {
     let mut all = Vec::new();
     // SAFETY: the kernel has written control messages of these lengths; the descriptors in them are this process's.

@@ -1,26 +1,27 @@
 //! Same-host bypass: a TCP connection over the loopback interface, both ends of which have this library, is exchanged
-//! for a unix socket before the first byte. So is one over another address of this host. Off unless [`BYPASS_VARIABLE`]
-//! is `on`; in a server it can be switched ([`control::is_bypass_wanted`]).
+//! for a unix socket before the first byte. The same applies to other addresses of this host. Off unless
+//! [`BYPASS_VARIABLE`] is `on`; in a server it can be switched ([`control::is_bypass_wanted`]).
 //!
 //! * [`server`]: takes offers when it accepts. * [`client`]: makes them when it connects.
-//! * [`messages`]: descriptors that are sent along. * `redoubt_peer_credentials`: whose a listening TCP socket is.
-//! * This module: what both ends remember of an exchanged descriptor, so that they go on to see the TCP addresses.
+//! * [`messages`]: messages with descriptors. * `redoubt_peer_credentials`: the owner of a listening TCP socket.
+//! * This module: the TCP addresses of exchanged descriptors, which both ends continue to report.
 //!
 //! An offer is a connection to a listener of the server's library, in the abstract namespace, which is that of the
-//! network namespace as TCP's is. With it come the client's TCP socket, not yet connected, and a *token*, an eventfd
-//! that holds one. The server's accept finds the offer by that TCP socket's address, and takes the token; the client
-//! takes it when it has waited long enough. Whoever reads the token decides, so both always decide alike.
+//! network namespace as TCP's is. The offer contains the client's TCP socket, not yet connected, and a *token*, an
+//! eventfd that holds one. The server's accept finds the offer by that TCP socket's address, and takes the token; the
+//! client takes it after its timeout. Only one side can read the token, and that side decides, so both sides always
+//! agree.
 //!
-//! Trust: only who has the client's TCP socket can offer in its name. A client sends it only to a listener of root, of
-//! its own user, or of the user whose TCP socket listens at that port: nobody gets more than he had.
+//! Trust: only the owner of the client's TCP socket can offer in its name. A client sends it only to a listener of
+//! root, of its own user, or of the user whose TCP socket listens at that port. So no process gains access.
 //!
-//! Invariants: the descriptor's number stays; what is behind it is a socket of the kernel at every moment, so that the
-//! kernel alone decides about readiness, order, limits of memory, ends of processes. Nothing is exchanged after a byte
-//! was sent. Without the other end's library, or if anything fails, the connection is the TCP connection it was.
+//! Invariants: the descriptor's number stays. It refers to a kernel socket at any time, so that the kernel alone
+//! decides about readiness, order, memory limits, and the end of processes. Nothing is exchanged after a byte was sent.
+//! Without the other end's library, or if anything fails, the connection remains a TCP connection.
 //!
-//! * [`locks`]: how they are waited for, and what becomes of them in a fork.
+//! * [`locks`]: waits for the locks, and their state after a fork.
 //!
-//! Lock order: [`server`]'s doors, then the records here.
+//! Lock order: [`server`]'s rendezvous sockets, then the records here.
 
 pub mod client;
 mod locks;
@@ -36,10 +37,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What the server says when it has taken an offer, and the client with its offer.
+/// The byte with which the server confirms that it has taken an offer, and with which the client sends its offer.
 const WORD: u8 = b'B';
 
-/// There have been exchanged descriptors.
+/// Descriptors have been exchanged.
 static EXCHANGED: AtomicBool = AtomicBool::new(false);
 static CLIENT: AtomicBool = AtomicBool::new(false);
 static RECORDS: Mutex<BTreeMap<c_int, Record>> = Mutex::new(BTreeMap::new());
@@ -76,7 +77,7 @@ pub struct Address {
 type NameOf = unsafe fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
 
 impl Address {
-    /// Of one end of a socket, by getsockname or getpeername.
+    /// The address of one end of a socket, by getsockname or getpeername.
     pub fn ask(fd: c_int, call: NameOf) -> Option<Self> {
         let mut bytes = [0u8; size_of::<libc::sockaddr_in6>()];
         let mut len = bytes.len() as socklen_t;
@@ -85,7 +86,7 @@ impl Address {
         (result == 0).then_some(Self { bytes, len: (len as usize).min(bytes.len()) })
     }
 
-    /// As the kernel writes one of TCP.
+    /// A TCP address as the kernel writes it.
     pub fn of(address: SocketAddr) -> Self {
         let mut bytes = [0u8; size_of::<libc::sockaddr_in6>()];
         let (family, len) = match address {
@@ -101,10 +102,10 @@ impl Address {
         Self { bytes, len }
     }
 
-    /// From what a program handed to the kernel.
+    /// The address in a program's buffer for the kernel.
     ///
     /// # Safety
-    /// As for the C function: that many bytes.
+    /// As for the C function: the buffer has that many bytes.
     pub unsafe fn read(address: *const sockaddr, len: socklen_t) -> Option<Self> {
         let mut bytes = [0u8; size_of::<libc::sockaddr_in6>()];
         let len = len as usize;
@@ -116,7 +117,7 @@ impl Address {
         Some(Self { bytes, len })
     }
 
-    /// Writes it as getpeername does: as much as fits, and the length that it has.
+    /// Writes it as getpeername does: as much as fits, and its full length.
     ///
     /// # Safety
     /// As for the C function.
@@ -124,7 +125,7 @@ impl Address {
         // SAFETY: the caller's.
         if let Some(len) = unsafe { len.as_mut() }.filter(|_| !address.is_null()) {
             let fits = self.len.min(*len as usize);
-            // SAFETY: the caller says that `len` bytes fit.
+            // SAFETY: the caller guarantees room for `len` bytes.
             unsafe { std::ptr::copy_nonoverlapping(self.bytes.as_ptr(), address.cast::<u8>(), fits) };
             *len = self.len as socklen_t;
         }
@@ -134,7 +135,7 @@ impl Address {
         c_int::from(u16::from_ne_bytes([self.bytes[0], self.bytes[1]]))
     }
 
-    /// The address of TCP that it is; one of version 4 also where it is written as one of version 6.
+    /// The TCP address; an IPv4-mapped IPv6 address is returned as IPv4.
     pub fn tcp(&self) -> Option<SocketAddr> {
         let port = u16::from_be_bytes([self.bytes[2], self.bytes[3]]);
         let ip = match self.family() {
@@ -148,27 +149,27 @@ impl Address {
     }
 }
 
-/// For tests: keeps every exchange waiting until what it returns is dropped.
+/// For tests: blocks every exchange until the returned value is dropped.
 #[doc(hidden)]
 pub fn hold() -> Option<impl Drop> {
     lock(&RECORDS)
 }
 
-/// What was there before an exchange.
+/// The TCP connection before an exchange.
 #[derive(Clone, Copy)]
 struct Record {
-    /// The kernel's number of the unix socket: a descriptor's number may come back as something else.
+    /// The kernel's number of the unix socket: a descriptor's number may be reused for something else.
     cookie: u64,
     peer: Address,
     own: Address,
 }
 
-/// Which end of a connection.
+/// End of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The other one.
+    /// The other end.
     Peer,
-    /// This one.
+    /// This end.
     Own,
 }
 
@@ -180,7 +181,7 @@ fn option<T: Copy>(fd: c_int, name: c_int, mut value: T) -> Option<T> {
     (result == 0).then_some(value)
 }
 
-/// Of an exchanged connection: the address that its TCP connection had.
+/// The TCP address of an exchanged connection.
 fn recorded(fd: c_int, end: End) -> Option<Address> {
     if !EXCHANGED.load(Ordering::Acquire) || option(fd, libc::SO_DOMAIN, 0 as c_int) != Some(libc::AF_UNIX) {
         return None;
@@ -204,12 +205,12 @@ pub fn duplicated(from: c_int, copy: c_int) {
     }
 }
 
-/// Whether this descriptor was a TCP connection.
+/// This descriptor was a TCP connection.
 pub fn is_exchanged(fd: c_int) -> bool {
     recorded(fd, End::Own).is_some()
 }
 
-/// getpeername or getsockname. `None`: not ours to answer.
+/// getpeername or getsockname. `None`: the descriptor was not exchanged.
 ///
 /// # Safety
 /// As the C functions.
@@ -220,7 +221,7 @@ pub unsafe fn name_of(fd: c_int, end: End, address: *mut sockaddr, len: *mut soc
     Some(0)
 }
 
-/// Puts a unix socket in the place of a TCP connection. `false`: nothing was changed.
+/// Replaces a TCP connection by a unix socket. `false`: nothing was changed.
 fn exchange(fd: c_int, unix: c_int, peer: Address, own: Address, close_on_exec: bool) -> bool {
     let Some(cookie) = option(unix, libc::SO_COOKIE, 0u64) else { return false };
     let Some(mut records) = lock(&RECORDS) else { return false };
@@ -233,7 +234,7 @@ fn exchange(fd: c_int, unix: c_int, peer: Address, own: Address, close_on_exec: 
     true
 }
 
-/// Where a server listens: at a port of one address, or of all of them.
+/// Address of a server's listener: a port of one address, or of all of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     ip: Option<IpAddr>,
@@ -241,13 +242,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// Of a listener that is bound there.
+    /// The place of a listener with this bound address.
     fn of(bound: SocketAddr) -> Self {
         Self { ip: (!bound.ip().is_unspecified()).then_some(bound.ip()), port: bound.port() }
     }
 }
 
-/// Where a server listens for offers of connections to this place. Several may have the same port.
+/// Address of the rendezvous socket for connections to this place. Several places may have the same port.
 fn door(place: Place) -> (sockaddr_un, socklen_t) {
     // SAFETY: zeros are a valid address.
     let mut address: sockaddr_un = unsafe { std::mem::zeroed() };

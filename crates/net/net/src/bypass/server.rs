@@ -1,7 +1,8 @@
-//! The server's side: a door for offers beside each TCP listener, and a look at what waits there after each accept.
+//! The server's side: a rendezvous socket for offers beside each TCP listener, whose offers are checked after each
+//! accept.
 //!
-//! While it is switched off there are no doors: the first accept then closes them, so that no client waits at one, and the
-//! first after it is switched on opens that of its port.
+//! While the bypass is switched off there are no rendezvous sockets. The first accept after that closes them, so that
+//! no client waits there, and the first accept after it is switched on opens the one of its port.
 
 use super::locks::lock;
 use super::messages::{Received, receive};
@@ -14,17 +15,17 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Offers that wait at a door at most. Whoever comes then takes the place of the first: nobody can fill the door for
-/// others.
+/// Maximum number of pending offers at a rendezvous socket. A further offer replaces the oldest, so that no client can
+/// block others.
 const WAITING: usize = 256;
 
 struct Offer {
     unix: OwnedFd,
-    /// The client's TCP socket, and the token, once they have come.
+    /// The client's TCP socket and the token, once they have arrived.
     sent: Option<[OwnedFd; 2]>,
 }
 
-/// Where offers of connections to a place come in.
+/// Rendezvous socket for offers of connections to a place.
 pub struct Door {
     place: Place,
     listener: OwnedFd,
@@ -34,9 +35,9 @@ pub struct Door {
 pub(super) static DOORS: Mutex<Vec<Door>> = Mutex::new(Vec::new());
 static HAS_DOORS: AtomicBool = AtomicBool::new(false);
 
-/// A socket of the server listens.
+/// A listener of the server was created.
 pub fn listening(fd: c_int) {
-    // Whoever never looks at a door would keep clients waiting there.
+    // A server that never accepts offers would keep clients waiting there.
     if !process::is_active() || !control::is_bypass_wanted() {
         return;
     }
@@ -46,7 +47,7 @@ pub fn listening(fd: c_int) {
     }
 }
 
-/// The door of this place, which is opened if there is none. It stays: who listens there again finds it.
+/// The rendezvous socket of this place, which is opened if there is none. It stays open for later listeners there.
 fn door_of(doors: &mut Vec<Door>, place: Place) -> Option<&mut Door> {
     let at = match doors.iter().position(|door| door.place == place) {
         Some(at) => at,
@@ -58,7 +59,7 @@ fn door_of(doors: &mut Vec<Door>, place: Place) -> Option<&mut Door> {
     doors.get_mut(at)
 }
 
-/// Nobody is to come any more. Who waits at a door is told by its end.
+/// Closes all rendezvous sockets. Waiting clients receive the end of their connection.
 fn close_all() {
     if HAS_DOORS.swap(false, Ordering::AcqRel)
         && let Some(mut doors) = lock(&DOORS)
@@ -87,8 +88,8 @@ fn open(place: Place) -> Option<OwnedFd> {
     done.then_some(listener)
 }
 
-/// There are no descriptors left for connections. Whoever waits at a door has three; he is told by its end, and continues
-/// with TCP. `true`: somebody did.
+/// Releases descriptors, since none are left for connections. Each pending offer has three; its client receives the end
+/// of its connection, and continues with TCP. `true`: there were pending offers.
 pub fn give_way() -> bool {
     let mut gave = false;
     if HAS_DOORS.load(Ordering::Acquire)
@@ -122,7 +123,7 @@ impl Door {
         }
     }
 
-    /// The offer for the TCP connection between these addresses.
+    /// Takes the offer for the TCP connection between these addresses.
     fn find(&mut self, client: SocketAddr, own: SocketAddr) -> Option<Offer> {
         self.let_in();
         self.waiting.retain_mut(Offer::is_good);
@@ -132,7 +133,7 @@ impl Door {
 }
 
 impl Offer {
-    /// Looks whether something has come. `false`: the client does not offer it any more.
+    /// Receives the offer's message, if any. `false`: the client has withdrawn the offer.
     fn is_good(&mut self) -> bool {
         match (receive(&self.unix), &self.sent) {
             (Received::Nothing, _) => true,
@@ -150,7 +151,7 @@ impl Offer {
         ask(next::getsockname) == Some(client) && ask(next::getpeername) == Some(own)
     }
 
-    /// Takes the token and says so. `false`: the client has continued without it.
+    /// Takes the token and confirms it. `false`: the client has continued without the bypass.
     fn take(&self) -> bool {
         let Some([_, token]) = &self.sent else { return false };
         take_token(token) && {
@@ -162,14 +163,14 @@ impl Offer {
     }
 }
 
-/// Whether it was there.
+/// Takes a token. `false`: the other side has taken it.
 pub fn take_token(token: &OwnedFd) -> bool {
     let mut value = [0u8; 8];
     // SAFETY: a buffer of this length.
     unsafe { next::read(token.as_raw_fd(), value.as_mut_ptr().cast(), value.len()) == 8 }
 }
 
-/// A connection was accepted from a listener: exchanges it, if that is offered. `flags` are those of accept4.
+/// A connection was accepted from a listener: exchanges it, if there is an offer. `flags` are those of accept4.
 pub fn accepted(listener: c_int, fd: c_int, flags: c_int) {
     if !control::is_bypass_wanted() {
         return close_all();
@@ -179,7 +180,7 @@ pub fn accepted(listener: c_int, fd: c_int, flags: c_int) {
         return;
     };
     let (Some(client), Some(server)) = (peer.tcp(), own.tcp()) else { return };
-    // Who connects to another address of this host has that one himself.
+    // A connection to another address of this host has that address at both ends.
     if !client.ip().is_loopback() && client.ip() != server.ip() {
         return;
     }
@@ -197,7 +198,7 @@ pub fn accepted(listener: c_int, fd: c_int, flags: c_int) {
         if exchange(fd, offer.unix.as_raw_fd(), peer, own, flags & libc::SOCK_CLOEXEC != 0) {
             control::count(fd.unsigned_abs() as usize, Counter::Bypassed, 1);
         } else {
-            // The client is told by the end of what it has.
+            // The client receives the end of its unix connection.
             drop(offer);
         }
     }

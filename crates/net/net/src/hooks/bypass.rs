@@ -1,4 +1,4 @@
-//! What the same-host bypass needs beside accept: connect, listen, and the names of both ends.
+//! Hooks of the same-host bypass beside accept: connect, listen, and the names of both ends.
 
 use crate::bypass::{self, Address, End, client, server};
 use crate::{next, process, user_tcp};
@@ -11,7 +11,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
     // SAFETY: the caller's arguments.
     let to = if bypass::is_client() { unsafe { Address::read(address, len) } } else { None };
     if to.and_then(|to| to.tcp()).is_some() && bypass::is_exchanged(fd) {
-        // Programs that do not wait may ask in this way whether they are connected.
+        // Non-blocking programs may check in this way whether they are connected.
         next::set_errno(libc::EISCONN);
         return -1;
     }
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     process::listening();
-    // Before: the kernel gets no connections there that would have to be told apart.
+    // Before: then the kernel gets no connections there, which would have to be distinguished.
     user_tcp::listening(fd, backlog);
     // SAFETY: no pointers.
     let result = unsafe { next::listen(fd, backlog) };
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mu
     }
 }
 
-/// The name of one end of a connection of a stack.
+/// The address of one end of a stack's connection.
 ///
 /// # Safety
 /// As getpeername.
@@ -78,7 +78,7 @@ unsafe fn name_of(
         next::set_errno(libc::ENOTCONN);
         return -1;
     };
-    // SAFETY: the caller's places.
+    // SAFETY: the caller's pointers.
     unsafe { user_tcp::write_address(if end == End::Peer { peer } else { own }, address, len) };
     0
 }

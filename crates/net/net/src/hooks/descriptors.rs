@@ -1,4 +1,4 @@
-//! Where connections come from and go: accept, close, copies of descriptors, and what hands them to others.
+//! Creation and end of connections: accept, close, copies of descriptors, and calls that pass them to others.
 
 use crate::connection::{CLOSE_ON_EXEC, Connection, NONBLOCK};
 use crate::{admission, control, next, process, sets, table, user_tcp};
@@ -15,12 +15,12 @@ fn is_stream(fd: c_int) -> bool {
     result == 0 && kind == libc::SOCK_STREAM
 }
 
-/// Looks after a descriptor that was accepted from a listener.
+/// Intercepts a descriptor that was accepted from a listener.
 fn accepted(listener: c_int, fd: c_int, flags: c_int) -> c_int {
     if fd < 0 || !process::is_active() {
         return fd;
     }
-    // Left by somebody who closed it without our knowing.
+    // An entry of a descriptor that was closed without a hook.
     closed(fd);
     crate::bypass::server::accepted(listener, fd, flags);
     if is_stream(fd)
@@ -40,7 +40,7 @@ fn closed(fd: c_int) {
     crate::bypass::client::closed(fd);
     user_tcp::closed(fd);
     if process::is_child() {
-        // The pool's lock may be somebody's who is not there any more.
+        // The pool's lock may have been held by a thread that does not exist in the child.
         table::forget(fd);
         return;
     }
@@ -74,14 +74,14 @@ pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut soc
     unsafe { accept_any(fd, address, len, 0) }
 }
 
-/// A connection of a stack, if one waits, or the kernel's.
+/// A waiting connection of a stack, or the kernel's.
 ///
 /// # Safety
 /// As accept4.
 unsafe fn accept_any(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
     if user_tcp::waits::is_shadowed(fd) {
         user_tcp::waits::before_accept(fd);
-        // SAFETY: the caller's places.
+        // SAFETY: the caller's pointers.
         match unsafe { user_tcp::accept(fd, address, len, flags) } {
             Some(Ok(fd)) => return fd,
             Some(Err(error)) => {
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     unsafe { next::closefrom(first) }
 }
 
-/// A stream of the C library reads and closes past this library.
+/// A stream of the C library reads and closes without the hooks.
 ///
 /// # Safety
 /// As the C function.
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     duplicated(connection, from, unsafe { next::dup3(from, to, flags) })
 }
 
-/// A copy of a descriptor that is not there fails and leaves the other as it is.
+/// A copy of a descriptor that is not open fails and leaves the other as it is.
 fn is_open(fd: c_int) -> bool {
     // SAFETY: no pointers.
     unsafe { next::fcntl(fd, libc::F_GETFD, 0) >= 0 }

@@ -1,7 +1,7 @@
 //! The exported C functions.
 //!
-//! Each finds out whether its descriptor is a connection that is looked after, turns raw pointers into what the other
-//! modules take, and a result into a return value and errno. A panic cannot leave these functions: `extern "C"` aborts.
+//! Each checks whether its descriptor is an intercepted connection, converts raw pointers for the other modules, and
+//! converts a result to a return value and errno. A panic cannot leave these functions: `extern "C"` aborts.
 
 mod bypass;
 mod descriptors;
@@ -39,7 +39,7 @@ extern "C" fn load() {
     process::activate();
 }
 
-// SAFETY: a list of function pointers is what this section holds; the function takes no arguments that it uses.
+// SAFETY: this section holds a list of function pointers; the function uses no arguments.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOAD: extern "C" fn() = load;

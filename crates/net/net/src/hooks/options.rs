@@ -1,4 +1,4 @@
-//! What is set on a descriptor and asked of it: fcntl, ioctl, options of sockets.
+//! Settings of descriptors: fcntl, ioctl, socket options.
 
 use super::descriptors::copied;
 use crate::connection::{BLOCKING, CLOSE_ON_EXEC, Connection, NONBLOCK};
@@ -9,7 +9,7 @@ fn set_nonblocking(connection: &Connection, fd: c_int, wanted: bool) {
     if wanted {
         connection.set(NONBLOCK);
     } else {
-        // The kernel's descriptor gets the state that was wanted by the call that follows.
+        // The following call gives the kernel's descriptor the requested state.
         connection.make_honest(fd);
         connection.clear(NONBLOCK);
     }
@@ -30,7 +30,7 @@ pub unsafe fn fcntl_of(connection: &'static Connection, fd: c_int, command: c_in
                 connection.give_up(fd);
             }
             set_nonblocking(connection, fd, wanted);
-            // Still waiting in the kernel, if it was.
+            // The kernel's descriptor stays blocking, if it was.
             let hidden = if wanted && connection.has(BLOCKING) { libc::O_NONBLOCK } else { 0 };
             call((flags & !hidden) as usize)
         }
@@ -59,7 +59,7 @@ pub unsafe fn fcntl_of(connection: &'static Connection, fd: c_int, command: c_in
     }
 }
 
-/// fcntl of anything else: the placeholder of a connection of a stack keeps its flags, which are the connection's.
+/// fcntl of other descriptors: the placeholder of a stack's connection keeps its flags, which are the connection's.
 ///
 /// # Safety
 /// As the C function.
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
     result
 }
 
-/// Options that change nothing about reading.
+/// Socket options that do not affect reads.
 const HARMLESS_OF_SOCKETS: [c_int; 9] = [
     libc::SO_KEEPALIVE,
     libc::SO_SNDBUF,
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn setsockopt(
     len: socklen_t,
 ) -> c_int {
     if let Some(socket) = user_tcp::get(fd) {
-        // SAFETY: null, or as long as the caller says.
+        // SAFETY: null, or as long as `len`.
         return super::nothing(unsafe { user_tcp::options::set(socket, (level, name), value, len) });
     }
     if let Some(connection) = table::get(fd)
@@ -177,14 +177,14 @@ pub unsafe extern "C" fn setsockopt(
     {
         connection.give_up(fd);
         if level == libc::IPPROTO_TCP && name == libc::TCP_ULP && connection.has_pending() {
-            // TLS of the kernel would not see what was read ahead. Whoever asks for it can do without.
+            // The kernel's TLS would not process the bytes read ahead. Callers work without it.
             next::set_errno(libc::ENOENT);
             return -1;
         }
     }
     let is_of_tcp = [libc::IPPROTO_TCP, libc::IPPROTO_IP, libc::IPPROTO_IPV6].contains(&level);
     if is_of_tcp && crate::bypass::is_exchanged(fd) {
-        // There is nothing that it would change.
+        // The option has no effect on a unix socket.
         return 0;
     }
     // SAFETY: the caller's arguments, unchanged.
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn getsockopt(
             && let Some(len) = unsafe { len.as_mut() }
             && *len >= size_of::<c_int>() as socklen_t
         {
-            // SAFETY: not null, and the caller says that an int fits.
+            // SAFETY: not null, and the caller guarantees room for an int.
             unsafe { value.cast::<c_int>().write_unaligned(error) };
             *len = size_of::<c_int>() as socklen_t;
             return 0;

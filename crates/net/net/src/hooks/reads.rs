@@ -6,7 +6,7 @@ use crate::reading::{Target, receive};
 use crate::{admission, next, process, table, user_tcp};
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
-/// What the C library does when a buffer is shorter than what is to be read into it.
+/// The C library's reaction to a buffer that is shorter than the read.
 fn overflow() -> ! {
     // SAFETY: abort has no requirement.
     unsafe { libc::abort() }
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn recvfrom(
     address_len: *mut socklen_t,
 ) -> ssize_t {
     if user_tcp::get(fd).is_some() {
-        // SAFETY: null or the caller's. A connected socket has no address to tell.
+        // SAFETY: null or the caller's. A connected socket has no address to report.
         if let Some(address_len) = unsafe { address_len.as_mut() }.filter(|_| !address.is_null()) {
             *address_len = 0;
         }
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn recvfrom(
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { next::recvfrom(fd, buffer, len, flags, address, address_len) };
     }
-    // SAFETY: null or the caller's. A connected socket has no address to tell.
+    // SAFETY: null or the caller's. A connected socket has no address to report.
     if let Some(address_len) = unsafe { address_len.as_mut() } {
         *address_len = 0;
     }
@@ -144,7 +144,7 @@ fn pending(connection: &Connection) -> bool {
     connection.has_pending() && !process::is_child()
 }
 
-/// Reads into one part after the other for as long as there is something.
+/// Reads into one part after the other while there are bytes.
 ///
 /// # Safety
 /// The list is valid for this many parts, and each part for writing; `receive` takes one with flags.
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn recvmmsg(
         connection.give_up(fd);
         admission::lose(connection);
         if pending(connection) && count > 0 && !messages.is_null() {
-            // SAFETY: the first message, which the caller says is there. One message is an answer, too.
+            // SAFETY: the first message, which the caller guarantees. One message is a valid answer, too.
             let first = unsafe { &mut *messages };
             // SAFETY: the caller's message.
             let len = unsafe { recvmsg(fd, &raw mut first.msg_hdr, flags) };

@@ -39,7 +39,7 @@ impl Ask for Ppoll {
     }
 
     fn mask(&self) -> Option<*const sigset_t> {
-        // A time that makes no sense is the kernel's to refuse.
+        // The kernel rejects an invalid timeout.
         let is_sound = self.timeout.is_null() || self.longest().is_some();
         is_sound.then_some(self.mask)
     }
@@ -48,7 +48,7 @@ impl Ask for Ppoll {
 /// # Safety
 /// The address is valid for this many entries, or null.
 unsafe fn entries<'a>(list: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
-    // A count that no process has descriptors for is the kernel's to refuse.
+    // The kernel rejects a count beyond any process's descriptors.
     let count = usize::try_from(count).ok().filter(|count| *count <= 1 << 20)?;
     // SAFETY: not null and valid by the caller's contract.
     (!list.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(list, count) })
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn __poll_chk(
     unsafe { poll(list, count, timeout) }
 }
 
-/// Milliseconds, if it is a number of them.
+/// The time in milliseconds, if it is a whole number of them.
 fn milliseconds(timeout: Option<&timespec>) -> Option<c_int> {
     let Some(timeout) = timeout else { return Some(-1) };
     if timeout.tv_nsec % 1_000_000 != 0 || timeout.tv_sec < 0 {
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn pselect(
     unsafe { select_with(count, read, kernel) }
 }
 
-/// The kernel's sets know nothing of what was read ahead: a connection in one is left to the kernel.
+/// The kernel's sets do not include bytes read ahead: a connection in one is left to the kernel.
 ///
 /// # Safety
 /// As the C function.
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn epoll_ctl(
     unsafe { next::epoll_ctl(set, operation, fd, event) }
 }
 
-/// As epoll_wait has it. `None`: as the caller has it.
+/// Timeout for epoll_wait. `None`: the caller's.
 fn milliseconds_of(limit: Timeout) -> Option<c_int> {
     match limit {
         Timeout::Whole => None,
@@ -285,11 +285,11 @@ pub unsafe extern "C" fn epoll_wait(
     timeout: c_int,
 ) -> c_int {
     let longest = u64::try_from(timeout).ok().map(Duration::from_millis);
-    // SAFETY: the caller's arguments, or a part of his room.
+    // SAFETY: the caller's arguments, or a part of the caller's buffer.
     let call = |events, count, limit| unsafe {
         next::epoll_wait(set, events, count, milliseconds_of(limit).unwrap_or(timeout))
     };
-    // SAFETY: as above; the kernel says how many events it has written.
+    // SAFETY: as above; the kernel returns the number of events written.
     unsafe { wait_for_set(set, (events, count), longest, call) }
 }
 
@@ -304,11 +304,11 @@ pub unsafe extern "C" fn epoll_pwait(
     mask: *const sigset_t,
 ) -> c_int {
     let longest = u64::try_from(timeout).ok().map(Duration::from_millis);
-    // SAFETY: the caller's arguments, or a part of his room.
+    // SAFETY: the caller's arguments, or a part of the caller's buffer.
     let call = |events, count, limit| unsafe {
         next::epoll_pwait(set, events, count, milliseconds_of(limit).unwrap_or(timeout), mask)
     };
-    // SAFETY: as above; the kernel says how many events it has written.
+    // SAFETY: as above; the kernel returns the number of events written.
     unsafe { wait_for_set(set, (events, count), longest, call) }
 }
 
@@ -329,9 +329,9 @@ pub unsafe extern "C" fn epoll_pwait2(
             Timeout::Rest(rest) => Some(user_tcp::socket::timespec(rest)),
         };
         let timeout = rest.as_ref().map_or(timeout, std::ptr::from_ref);
-        // SAFETY: the caller's arguments, or a part of his room, and a time that lives long enough.
+        // SAFETY: the caller's arguments, or a part of the caller's buffer, and a time that lives long enough.
         unsafe { next::epoll_pwait2(set, events, count, timeout, mask) }
     };
-    // SAFETY: as above; the kernel says how many events it has written.
+    // SAFETY: as above; the kernel returns the number of events written.
     unsafe { wait_for_set(set, (events, count), longest, call) }
 }

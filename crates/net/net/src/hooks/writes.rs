@@ -1,5 +1,5 @@
-//! send, write and their relatives: they wait no longer than the server believes, and they tell that it has answered,
-//! and with what.
+//! send, write and their relatives: they block only where the server's flags allow it, and they record the server's
+//! answers.
 
 use crate::admission;
 use crate::connection::{BLOCKING, Connection};
@@ -8,7 +8,7 @@ use crate::user_tcp::socket::Socket;
 use crate::{next, table, user_tcp};
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t};
 
-/// Tells what was sent, if somebody wants to know.
+/// Passes the sent bytes to admission, if that is on.
 ///
 /// # Safety
 /// The buffer has as many bytes as were sent.
@@ -77,7 +77,7 @@ unsafe fn bytes<'call>(buffer: *const c_void, len: size_t) -> &'call [u8] {
     unsafe { std::slice::from_raw_parts(buffer.cast(), len) }
 }
 
-/// Sends one part after the other for as long as there is room.
+/// Sends one part after the other while there is room.
 ///
 /// # Safety
 /// The list is valid for this many parts, and each part for reading.
@@ -108,7 +108,7 @@ unsafe fn send_parts(
     Ok(done)
 }
 
-/// For calls that no known server makes on a connection.
+/// Leaves a connection to the kernel, for calls that no known server makes on one.
 fn leave_alone(fd: c_int) {
     if let Some(connection) = table::get(fd) {
         connection.answered();
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn sendto(
     address_len: socklen_t,
 ) -> ssize_t {
     if user_tcp::get(fd).is_some() {
-        // SAFETY: the caller's buffer. A connected socket does not look at the address.
+        // SAFETY: the caller's buffer. A connected socket ignores the address.
         return unsafe { send(fd, buffer, len, flags) };
     }
     let mut flags = flags;

@@ -1,9 +1,9 @@
-//! Functions that the server's program itself imports: another takes their place in its table of addresses.
+//! Replaces functions that the server's program itself imports, in its table of addresses.
 //!
-//! Not by a symbol of the same name, as for the C library's functions: that would also be found by plugins and, in
-//! clients, by modules that bring another version of the library with them, out of reach of `dlsym(RTLD_NEXT)`.
+//! It exports no symbols of the same names, as for the C library's functions. Those would also be found by plugins and,
+//! in clients, by modules with another version of the library, out of reach of `dlsym(RTLD_NEXT)`.
 //!
-//! Works on what the dynamic loader has mapped, before the program's `main`. It takes no lock.
+//! It works on the mappings of the dynamic loader, before the program's `main`, and takes no lock.
 
 use libc::{c_char, c_int, c_void, dl_phdr_info};
 use std::ffi::CStr;
@@ -51,11 +51,11 @@ struct Symbol {
     size: u64,
 }
 
-/// A function of the program, and what takes its place.
+/// A function of the program, and its replacement.
 pub struct Import {
-    /// The name that the program imports it by.
+    /// Name of the imported function.
     pub name: &'static CStr,
-    /// The other function, of the same signature.
+    /// The replacement, of the same signature.
     pub replacement: *mut c_void,
 }
 
@@ -73,7 +73,7 @@ struct Search<'a> {
     replaced: usize,
 }
 
-/// Puts them into the program's table; how many places that were.
+/// Replaces the functions in the program's table, and returns the number of entries changed.
 pub fn replace(imports: &[Import]) -> usize {
     let mut search = Search { imports, replaced: 0 };
     // SAFETY: the function gets this value, which outlives the call.
@@ -149,13 +149,13 @@ unsafe fn search_table(search: &mut Search, tables: &Tables, base: u64, start: u
     }
 }
 
-/// Writes an address where the loader has made the page one that is only read.
+/// Writes an address where the loader has made the page read-only.
 ///
 /// # Safety
 /// The place is an entry of the program's table.
 unsafe fn write(place: *mut *mut c_void, value: *mut c_void) -> bool {
-    // SAFETY: sysconf has no requirement; the page is the program's own data. It gets its protection back if it had
-    // been taken away; where the table is written to later on, or may be, writing stays possible.
+    // SAFETY: sysconf has no requirement; the page is the program's own data. It gets its protection back if that was
+    // removed; a table that is, or may be, written to later stays writable.
     unsafe {
         let page_len = libc::sysconf(libc::_SC_PAGESIZE).max(4096) as usize;
         let page = (place as usize & !(page_len - 1)) as *mut c_void;
@@ -173,7 +173,7 @@ unsafe fn write(place: *mut *mut c_void, value: *mut c_void) -> bool {
     true
 }
 
-/// Whether the kernel lets this address be written to. `None`: there is nobody to ask, as /proc cannot be read.
+/// The address is writable. `None`: unknown, since /proc cannot be read.
 fn is_writable(address: usize) -> Option<bool> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     Some(maps.lines().any(|line| {

@@ -1,11 +1,11 @@
-//! What a server with OpenSSL reads and writes through TLS: admission is told of the bytes inside.
+//! Plaintext of a server with OpenSSL: admission receives the bytes inside TLS.
 //!
-//! The functions here take the place of those that the server's program imports ([`imports`]); nobody else's calls come
-//! here, and nothing here is called in clients. Without a limit of admission they cost a load. What OpenSSL itself then
-//! reads from the socket and writes to it passes the other hooks, as bytes that say nothing.
+//! The functions here replace those that the server's program imports ([`imports`]); calls of other modules do not come
+//! here, and nothing here is called in clients. Without a limit of admission they cost a load. OpenSSL's own reads and
+//! writes of the socket pass the other hooks, as bytes without meaning.
 //!
-//! Invariants: after the call of the real function nothing of OpenSSL is called, and the thread's error number is left
-//! as it is: the server asks both about the result. No lock is held while the real function runs.
+//! Invariants: after the call of the real function no function of OpenSSL is called, and the thread's error number is
+//! left as it is: the server examines both for the result. No lock is held while the real function runs.
 
 mod imports;
 
@@ -16,7 +16,7 @@ use libc::{c_int, c_void, size_t};
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
-/// What OpenSSL calls `SSL`.
+/// OpenSSL's `SSL`.
 pub type Ssl = c_void;
 
 /// SSL_get_error: nothing more can be read at present.
@@ -66,7 +66,7 @@ fn find_all() -> Option<Functions> {
     })
 }
 
-/// In a server, before `main`. Where there is no OpenSSL as a library of its own, nothing happens.
+/// In a server, before `main`. Without OpenSSL as a shared library, nothing happens.
 pub fn activate() {
     let Some(functions) = find_all() else { return };
     FUNCTIONS.get_or_init(|| functions);
@@ -80,7 +80,7 @@ pub fn activate() {
     ]);
 }
 
-/// The real ones. They are there before any of the others is called.
+/// The real functions. They are set before any of the others is called.
 fn real() -> &'static Functions {
     match FUNCTIONS.get() {
         Some(functions) => functions,
@@ -110,7 +110,7 @@ unsafe extern "C" fn accept(ssl: *mut Ssl) -> c_int {
     }
 }
 
-/// Reads what `call` reads; it returns the function's result, and how many bytes were read.
+/// Performs a read; `call` returns the function's result, and the number of bytes read.
 ///
 /// # Safety
 /// The caller's arguments; `call` is the real function with them.
@@ -194,8 +194,8 @@ unsafe extern "C" fn write_ex(ssl: *mut Ssl, buffer: *const c_void, len: size_t,
     }
 }
 
-/// What comes next on a connection whose thread waits after a read in vain; 0: nothing will come any more. `None`: what
-/// has come is not enough for anything.
+/// Peeks at the next plaintext of a connection whose thread waits after a read that would have blocked; 0: the
+/// connection has ended. `None`: the received bytes are not enough for any plaintext.
 ///
 /// # Safety
 /// It is valid, and this thread's.

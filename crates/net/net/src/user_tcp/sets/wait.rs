@@ -94,7 +94,7 @@ impl Set {
         let ready = |socket: &'static Socket| ready_events(socket.ready());
         self.with(|members| members.tell(room.left(), ready, |event| room.push(event)));
         self.takers.fetch_sub(1, Ordering::SeqCst);
-        // The rest, and news that have arrived meanwhile, are for another thread.
+        // The rest, and news since then, is for another thread.
         self.wake();
     }
 
