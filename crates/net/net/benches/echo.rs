@@ -1,11 +1,16 @@
-//! A server that waits for its connections with epoll, in one thread: 100 bytes come, 1 KiB goes. Over the kernel's TCP
-//! with nothing on the interface, over the kernel's TCP with the program of XDP on the interface, and over TCP in user
-//! space; that once more with a set of epoll that is not followed, whose connections the interface's thread looks after.
+//! A server that waits for its connections with epoll, in one thread: 100 bytes come, 1 KiB goes. The kinds are:
+//!
+//! * the kernel's TCP with nothing on the interface;
+//! * the kernel's TCP with the XDP program on the interface;
+//! * TCP in user space;
+//! * TCP in user space with an unsupported epoll set, whose connections the interface's thread serves.
+//!
 //! Clients are in another network namespace, with a veth pair between, and use the kernel's TCP. Needs root.
 //!
-//! Slices of all kinds take turns, so that other work on the machine is everybody's. Shown are the slice of each kind that
-//! is quicker than nine tenths of its kind, so that what was disturbed does not count, and its ratio to that of the first
-//! kind; and the median of the ratios within one round, with the quartiles. The client has processor 0, the server 1.
+//! Slices of all kinds take turns, so that other work on the machine affects all kinds. For each kind the output has
+//! the slice that is quicker than nine tenths of the kind, which excludes disturbed slices, and its ratio to that of
+//! the first kind. It also has the median of the ratios within one round, with the quartiles. The client has processor
+//! 0, the server 1.
 //!
 //!     cargo bench -p redoubt-net --bench echo [-- CONNECTIONS...]
 

@@ -1,8 +1,8 @@
-//! What a statement costs on both sides together, as a server reads it that waits for each: on a connection that is not
-//! looked after, and in each mode of the collapser.
+//! Cost of a statement on both sides together, for a server that waits for each statement: on a connection that is not
+//! intercepted, and in each mode of the collapser.
 //!
-//! Client and server share one processor, so that only work counts. Slices of all kinds take turns; of each kind the
-//! tenth of the slices that were disturbed least count, whatever else the machine does.
+//! Client and server share one processor, so that only work counts. Slices of all kinds take turns. Only the least
+//! disturbed tenth of each kind's slices counts, so that other work on the machine does not matter.
 
 #![allow(clippy::unwrap_used, reason = "a failed call ends the bench")]
 

@@ -1,6 +1,7 @@
-//! Same-host bypass: what becomes of connections whose ends have the library, both, one, or neither; and who is trusted.
+//! Same-host bypass: the result for connections whose ends have the library, both, one, or neither; and the trust
+//! checks.
 //!
-//! This process is server and client at once. What is not to have the library makes system calls of its own.
+//! This process is server and client at once. Ends without the library make their own system calls.
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
@@ -19,10 +20,10 @@ use std::time::{Duration, Instant};
 
 /// For [`foreign_door`]: the port.
 const PORT_VARIABLE: &str = "REDOUBT_TEST_PORT";
-/// Addresses of a network in which nobody else is.
+/// Addresses of a network without other hosts.
 const OWN: &str = "198.51.100.7";
 const OWN_6: &str = "2001:db8::7";
-/// A user who is nobody else.
+/// A user id without other uses.
 const STRANGER: u32 = 64_001;
 
 fn start() {
@@ -209,7 +210,7 @@ fn streams_arrive_whole_both_ways_and_end_one_after_the_other() {
     }
 }
 
-/// What the test of the sockmap finds programs to notice is not noticed here.
+/// The differences that the test of the sockmap finds do not exist here.
 #[test]
 fn the_kernel_goes_on_to_decide_about_readers_and_writers() {
     let (mut server, client) = pair();
@@ -426,7 +427,7 @@ fn a_server_of_one_address_has_a_door_of_its_own() {
     });
 }
 
-/// The door of this port, of a server that is written out in a test.
+/// The rendezvous socket of this port, for a server whose part a test plays.
 fn door_of(port: u16) -> std::os::unix::net::UnixListener {
     let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("redoubt-net-bypass-{port}"));
     std::os::unix::net::UnixListener::bind_addr(&name.unwrap()).unwrap()
@@ -452,7 +453,7 @@ fn take_offer(door: &std::os::unix::net::UnixListener) -> (std::os::unix::net::U
     (unix, is_taken)
 }
 
-/// A client that is interrupted all the time goes on with what the server has, too.
+/// A client that is interrupted all the time also continues with the server's choice.
 #[test]
 fn signals_do_not_divide_the_ends() {
     start();
@@ -482,7 +483,7 @@ fn signals_do_not_divide_the_ends() {
     assert_eq!(&got, b"hello");
 }
 
-/// Whatever the kernel's connect says: once the server has the token, the connection is what it has.
+/// Once the server has the token, the connection is the server's, regardless of the result of the kernel's connect.
 #[test]
 fn a_connect_that_has_not_ended_does_not_divide_the_ends() {
     start();
@@ -544,7 +545,7 @@ const CLIENTS: usize = 10;
 fn few_descriptors() {
     let (listener, address) = listen();
     println!("\n{}", address.port());
-    // The clients have come, and gone on with TCP.
+    // The clients have come, and continued with TCP.
     std::io::stdin().read_line(&mut String::new()).unwrap();
     let used = std::fs::read_dir("/proc/self/fd").unwrap().count() as libc::rlim_t;
     // Enough for all connections, and not for all that has been handed in.

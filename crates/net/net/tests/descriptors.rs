@@ -1,4 +1,4 @@
-//! What makes the library leave a connection to the kernel, and what is not handed to others.
+//! Uses that make the library leave a connection to the kernel, and descriptors that are not passed to others.
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
@@ -311,7 +311,7 @@ fn modes_change_what_a_running_connection_does() {
         }
         control::total(Counter::SystemCalls) - before
     };
-    // Beside the answer: in vain, wait, header, rest.
+    // Beside the answer: EAGAIN, wait, header, rest.
     assert_eq!(made(Mode::Off), 400);
     assert!(!is_blocking(ends.server));
     assert_eq!(made(Mode::ReadAhead), 200);

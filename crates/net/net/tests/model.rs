@@ -1,8 +1,8 @@
-//! The library against the kernel: the same calls in the same order, on a connection that is looked after and on one
-//! that is not, must have the same results.
+//! The library against the kernel: the same calls in the same order must have the same results, on an intercepted
+//! connection and on a plain one.
 //!
-//! Between two calls the test waits until both servers have what their clients have sent. The one difference that is
-//! meant: a read of a header right after an answer may be told that there is nothing, once; then a wait must end at once
+//! Between two calls the test waits until both servers have all bytes that their clients have sent. There is one
+//! intended difference. A read of a header right after an answer may return EAGAIN once; then a wait must end at once
 //! and the read must have the kernel's result.
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
@@ -15,7 +15,7 @@ use redoubt_shm_control::net::Counter;
 use std::time::{Duration, Instant};
 use support::{Ends, Family, checked, close_client, close_server, connect, entry, kernel, library};
 
-/// What a call came to: its result and what it wrote.
+/// A call's result and the bytes that it wrote.
 type Outcome = (Result<usize, c_int>, Vec<u8>);
 
 struct Both {

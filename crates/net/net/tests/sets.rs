@@ -1,5 +1,5 @@
-//! Connections of TCP in user space in sets of epoll: what the library's sets tell is what the kernel's tell of the
-//! kernel's connections, and what they do not follow is left to the kernel. In two network namespaces, which needs root.
+//! Connections of TCP in user space in epoll sets. The library's sets must report what the kernel's report for the
+//! kernel's connections, and unsupported uses are left to the kernel. In two network namespaces, which needs root.
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
@@ -27,7 +27,7 @@ const PATIENCE_MS: c_int = 20_000;
 /// Long enough for what is not to happen.
 const SHORT_MS: c_int = 50;
 
-/// Who makes a call.
+/// Maker of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Library,
@@ -135,7 +135,7 @@ impl Lab<'_> {
 }
 
 impl Ends {
-    /// The library looks after it in its set.
+    /// The library handles it in its set.
     fn is_followed(&self) -> bool {
         user_tcp::get(self.server).unwrap().set().is_some()
     }
@@ -144,7 +144,7 @@ impl Ends {
         (&self.client).write_all(bytes).unwrap();
     }
 
-    /// What the server can read at once.
+    /// Reads all available bytes.
     fn read(&self) -> Result<usize, c_int> {
         library::recv(self.server, &mut [0; 4096], libc::MSG_DONTWAIT)
     }
@@ -262,7 +262,7 @@ fn wait_for_waiter(set: RawFd) {
     }
 }
 
-/// Does something while a thread waits for a set; what that thread is told.
+/// Runs a function while a thread waits for a set, and returns the events of that thread.
 fn while_waiting(set: RawFd, does: impl FnOnce()) -> Vec<(u64, u32)> {
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| wait(set, PATIENCE_MS));
@@ -276,7 +276,7 @@ fn whoever_waits_is_woken(lab: &Lab) {
     let set = new_set();
     let ends = lab.member(set, IN | ON_CHANGE | ONCE | ENDED, 1);
     assert_eq!(while_waiting(set, || ends.send(b"abc")), [(1, IN)]);
-    // What has come before it is asked for again, and is not told of before.
+    // Bytes that arrive before the events are requested again are not reported before that.
     ends.send(b"abc");
     assert_eq!(wait(set, SHORT_MS), []);
     assert_eq!(while_waiting(set, || modify(set, ends.server, IN | ON_CHANGE | ONCE, 2)), [(2, IN)]);
@@ -290,7 +290,7 @@ fn whoever_waits_is_woken(lab: &Lab) {
     assert_eq!(while_waiting(set, shut), [(3, IN | ENDED | HANG_UP)]);
     assert_eq!(ends.read(), Ok(0));
     ends.close();
-    // What comes in while nobody waits, and the client's end.
+    // Bytes that arrive while no thread waits, and the client's end.
     let ends = lab.member(set, IN | ENDED, 4);
     ends.send(b"abc");
     while library::unread(ends.server) < 3 {
@@ -317,7 +317,7 @@ fn whoever_waits_is_woken(lab: &Lab) {
     close_set(set);
 }
 
-/// Does something while a thread waits that began to when there was no member in the set; what that thread is told.
+/// Runs a function while a thread waits that began when the set had no member, and returns the events of that thread.
 fn while_a_stranger_waits(set: RawFd, timeout_ms: c_int, does: impl FnOnce()) -> Vec<(u64, u32)> {
     std::thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
@@ -402,7 +402,7 @@ fn times_are_kept(lab: &Lab) {
     assert_eq!(wait(set, 0), []);
     ends.close();
     close_set(set);
-    // Whoever has waited since there was no member waits for the rest of the time only.
+    // A thread that has waited since there was no member waits only for the rest of the time.
     let set = new_set();
     let ends = lab.connect();
     let start = Instant::now();
@@ -471,10 +471,10 @@ fn who_waits_for_a_member_alone_is_served(lab: &Lab) {
     close_set(set);
 }
 
-/// What it is, and what does it: descriptors to close.
+/// Description of a use, and its function, which returns descriptors to close.
 type Way = (&'static str, Box<dyn Fn() -> Vec<RawFd>>);
 
-/// Ways to use a set, or a connection in it, that are not followed.
+/// Unsupported uses of a set, or of a connection in it.
 fn ways_to_leave(set: RawFd, server: RawFd) -> Vec<Way> {
     // SAFETY: a descriptor of the test.
     let dup = |fd| unsafe { libc::dup(fd) };
@@ -571,7 +571,7 @@ fn a_child_is_told_what_the_kernel_knows(lab: &Lab) {
     let set = new_set();
     let ends = lab.member(set, IN, 1);
     ends.send(b"abc");
-    // SAFETY: the child makes calls of the kernel only, and ends.
+    // SAFETY: the child makes system calls only, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let mut event = epoll_event { events: 0, u64: 0 };
@@ -638,7 +638,7 @@ fn sets_of_epoll_do_what_the_kernels_do() {
     });
 }
 
-/// A listener of which the library knows nothing.
+/// A listener without the library's knowledge.
 fn kernels_listener(port: u16) -> TcpListener {
     let address = libc::sockaddr_in {
         sin_family: libc::AF_INET as u16,

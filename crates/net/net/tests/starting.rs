@@ -10,7 +10,7 @@ use support::{Family, another, close_client, close_server, engaged, is_blocking,
 
 const WAIT: libc::c_int = 28_800_000;
 
-/// Serves, and says whether connections are looked after.
+/// Serves, and prints whether connections are intercepted.
 fn serve() {
     let ends = engaged(Family::Tcp, WAIT);
     println!("\n{}", if is_blocking(ends.server) { "looked after" } else { "served" });
@@ -18,7 +18,7 @@ fn serve() {
     close_client(ends.client);
 }
 
-/// Not a test: a server that goes on in a child, started by [`a_child_that_listens_is_the_server`].
+/// Not a test: a server that continues in a child, started by [`a_child_that_listens_is_the_server`].
 #[test]
 #[ignore = "started by another test"]
 fn daemon() {
@@ -49,8 +49,7 @@ fn a_child_that_listens_is_the_server() {
     assert_eq!(found, ["looked after", "looked after", "served"], "{text}");
 }
 
-/// Not a test: a server without the memory that is looked at from outside, started by
-/// [`what_is_refused_is_said`].
+/// Not a test: a server without the memory for `redoubt net status`, started by [`what_is_refused_is_said`].
 #[test]
 #[ignore = "started by another test"]
 fn refused() {

@@ -1,4 +1,4 @@
-//! Waits: how long they last, and what ends them.
+//! Waits: their duration, and the events that end them.
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
@@ -16,7 +16,7 @@ use support::{
 const FAMILIES: [Family; 2] = [Family::Tcp, Family::Unix];
 const WAIT: c_int = 28_800_000;
 
-/// Asks in vain and then waits in a thread of its own; the wait's result, its events, how long it took.
+/// Reads without success and then waits in another thread; returns the wait's result, its events, and its duration.
 fn waiting(fd: c_int, timeout: c_int) -> mpsc::Receiver<(Result<usize, c_int>, i16, Duration)> {
     let (sender, receiver) = mpsc::channel();
     let (begun, begins) = mpsc::channel();
@@ -203,7 +203,7 @@ fn a_wait_lasts_as_long_as_it_was_told_to() {
         assert_eq!((ready, events), (Ok(0), 0));
         let expected = Duration::from_millis(timeout.unsigned_abs().into());
         assert!(took >= expected && took < expected + Duration::from_millis(400), "{took:?}");
-        // And the connection goes on.
+        // The connection still works.
         support::request(ends, b"\x01\x00\x00\x00\x0e");
         let mut buffer = [0u8; 64];
         assert_eq!(library::recv(ends.server, &mut buffer, libc::MSG_DONTWAIT), Ok(5));
@@ -225,7 +225,7 @@ fn another_timeout_is_the_one_that_counts() {
     close(ends);
 }
 
-/// The first one makes the read a poll, which goes on if the process was only stopped.
+/// The first signal turns the read into a poll, which continues if the process was only stopped.
 #[test]
 fn signals_end_a_wait() {
     handle(libc::SIGUSR2, true);
@@ -253,7 +253,7 @@ fn signals_end_a_wait() {
     }
 }
 
-/// Not a test: who is stopped by [`a_stop_does_not_end_a_wait`] and goes on.
+/// Not a test: the process that [`a_stop_does_not_end_a_wait`] stops and continues.
 #[test]
 #[ignore = "started by another test"]
 fn who_is_stopped() {
@@ -294,7 +294,7 @@ fn closing_under_a_wait_leaves_the_number_to_its_successor() {
     let ends = engaged(Family::Unix, WAIT);
     let wait = waiting(ends.server, WAIT);
     close_server(ends.server);
-    // The kernel goes on waiting on what it knows; the number is free.
+    // The kernel continues to wait on the closed connection; the number is free.
     let next = connect(Family::Unix, true);
     kernel::send(ends.client, b"\x05\x00\x00\x00hello", 0).unwrap();
     assert_eq!(result(&wait).0, Ok(1));

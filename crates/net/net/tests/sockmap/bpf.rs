@@ -49,7 +49,7 @@ fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
         | u64::from(value as u32) << 32
 }
 
-/// What the socket of this local port sends goes to index 1, what the others send to index 0.
+/// Messages of the socket with this local port go to index 1, those of other sockets to index 0.
 fn program(map: RawFd, server_port: u16) -> [u64; 9] {
     [
         instruction(0x61, 2, 1, LOCAL_PORT_AT, 0), // r2 = message->local_port

@@ -1,5 +1,5 @@
-//! Why there is no bypass for clients on the server's host by a sockmap of the kernel: what programs see that know
-//! nothing of it.
+//! The reason why no kernel sockmap bypasses TCP for clients on the server's host: the differences that unmodified
+//! programs would notice.
 //!
 //! Both ends of a connection over the loopback interface are in the map before the first byte, so that no byte goes by
 //! TCP. Each case then does the same on such a connection and on a plain one. That they differ depends on the kernel; a
@@ -61,7 +61,7 @@ fn wait_for(socket: &TcpStream, events: libc::c_short) {
     assert_eq!(unsafe { libc::poll(&raw mut entry, 1, 20_000) }, 1);
 }
 
-/// What recv says to a thread that waits in it when this is done.
+/// Result of recv in a thread that waits in it during the event.
 fn blocked(
     pair: Pair,
     flags: c_int,
@@ -81,7 +81,7 @@ fn blocked(
             std::fs::read_to_string(format!("/proc/self/task/{number}/syscall")).unwrap().starts_with(&inside)
         });
         event(&mut server, &client, thread);
-        // Whoever is still there after that gets something, and then the end.
+        // A reader that still waits after that gets some bytes, and then the end.
         let start = Instant::now();
         until("the reader", || reader.is_finished() || start.elapsed() > Duration::from_millis(100));
         let _ = server.write_all(b"67890");
@@ -138,7 +138,7 @@ fn splice(mut pair: Pair) -> String {
     if len < 0 { std::io::Error::last_os_error().to_string() } else { format!("{len} bytes") }
 }
 
-/// What a client that does not know yet that the server has hung up is told when it sends.
+/// Result of a send by a client that has not noticed yet that the server has hung up.
 fn send_to_closed(pair: Pair) -> String {
     let Pair { server, client, bypass } = pair;
     drop(server);
@@ -203,7 +203,7 @@ fn half_closed(mut pair: Pair) -> String {
 
 type Case = fn(Pair) -> String;
 
-/// Those that a program of instructions cannot put right, since it only sees what is sent.
+/// Differences that no BPF program can remove, since it only processes sent messages.
 const FOR_GOOD: [(&str, Case); 6] = [
     ("a signal with SA_RESTART comes to a blocked reader", signal),
     ("the connection of a blocked reader is reset", reset),
@@ -212,7 +212,7 @@ const FOR_GOOD: [(&str, Case); 6] = [
     ("a reader uses splice", splice),
     ("a byte is sent out of band", out_of_band),
 ];
-/// Those that it could: by its verdict, or by leaving the map as it is.
+/// Differences that a BPF program could avoid: by its verdict, or by leaving the map as it is.
 const AVOIDABLE: [(&str, Case); 5] = [
     ("a client sends to a server that has hung up", send_to_closed),
     ("a reader does not read", slow_reader),

@@ -1,4 +1,4 @@
-//! Sockets for tests: a connection that the library looks after, and the kernel's own calls beside the library's.
+//! Sockets for tests: a connection that the library intercepts, and the kernel's own calls beside the library's.
 //!
 //! The library is linked into the test, so the C functions that the test calls are its hooks; [`kernel`] has system
 //! calls that nothing comes between.
@@ -20,7 +20,7 @@ pub fn checked(result: isize) -> Result<usize, c_int> {
     usize::try_from(result).map_err(|_| std::io::Error::last_os_error().raw_os_error().unwrap())
 }
 
-/// Has the library look after what this process accepts.
+/// Has the library intercept the connections that this process accepts.
 pub fn start() {
     static START: Once = Once::new();
     START.call_once(|| redoubt_net::process::start(Mode::On));
@@ -135,7 +135,7 @@ fn accept(listener: &impl AsRawFd, looked_after: bool) -> RawFd {
     checked(fd as isize).unwrap() as RawFd
 }
 
-/// A connection whose server end the library looks after, or not.
+/// A connection whose server end the library intercepts, or not.
 pub fn connect(family: Family, looked_after: bool) -> Ends {
     start();
     match family {
@@ -179,7 +179,7 @@ pub fn request(ends: Ends, bytes: &[u8]) {
     assert_eq!(kernel::poll(&mut list, 5000), Ok(1));
 }
 
-/// One statement as a server reads it: in vain, waiting, header, rest; then the answer.
+/// One statement as a server reads it: EAGAIN, wait, header, rest; then the answer.
 pub fn statement(ends: Ends, bytes: &[u8], timeout: c_int) {
     let mut header = [0u8; 4];
     assert_eq!(library::recv(ends.server, &mut header, libc::MSG_DONTWAIT), Err(libc::EAGAIN));
@@ -247,7 +247,7 @@ pub fn another(test: &str) -> Command {
     command
 }
 
-/// The kernel's descriptor of the server waits, against what the server believes.
+/// The kernel's descriptor of the server is blocking, although the server has set O_NONBLOCK.
 pub fn is_blocking(fd: RawFd) -> bool {
     kernel::fcntl(fd, libc::F_GETFL, 0).unwrap() as c_int & libc::O_NONBLOCK == 0
 }

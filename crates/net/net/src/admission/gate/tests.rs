@@ -48,7 +48,7 @@ fn the_first_who_waits_is_the_first_to_enter() {
     assert_eq!((gate.inside(), gate.waiting()), (0, 0));
 }
 
-/// Whoever ends a connection may be a moment earlier than its thread is here.
+/// A connection may be ended shortly before its thread begins to wait.
 #[test]
 fn a_connection_that_has_ended_does_not_begin_to_wait() {
     let (gate, holder, other) = (gate(), place(), place());
@@ -78,7 +78,7 @@ fn waits_end_for_other_reasons() {
     assert_eq!((gate.inside(), gate.waiting()), (1, 0));
     gate.force(other);
     assert_eq!(gate.inside(), 2);
-    // Over the limit: nobody enters until both have left.
+    // Over the limit: the waiter enters only after both have left.
     let last = place();
     let thread = waiting(gate, last, 1);
     gate.leave(other, 1);
@@ -101,7 +101,8 @@ fn a_higher_limit_lets_more_in() {
     }
 }
 
-/// Threads that enter, leave, time out and call each other off: never more inside than the limit, nobody left behind.
+/// Threads that enter, leave, time out and call each other off: never more inside than the limit, and no waiter
+/// remains.
 #[test]
 fn the_limit_holds_whatever_happens() {
     const LIMIT: usize = 3;

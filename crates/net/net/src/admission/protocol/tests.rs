@@ -281,13 +281,13 @@ fn a_login_goes_on_inside_of_tls() {
     tracker.received(&packet(2, &login(1 | CLIENT_TLS, "app")));
     tracker.sent(&packet(3, &ok(AUTOCOMMIT)));
     assert_eq!((tracker.asks(4), tracker.user()), (WAITS, &b"app"[..]));
-    // Nobody says that it has begun, and what passes is no packet.
+    // Without a call of `encrypt` the bytes of TLS are not packets.
     for pass in [Tracker::received, Tracker::sent] {
         let mut tracker = asked();
         pass(&mut tracker, b"\x16\x03\x01\x02\0");
         assert!(tracker.lost());
     }
-    // Without having been asked for.
+    // TLS begins although the client has not asked for it.
     let mut tracker = logged_in();
     tracker.encrypt();
     assert!(tracker.lost());
