@@ -1,4 +1,4 @@
-//! Writing files that are whole or not there, and never readable by those who must not.
+//! Files that are complete or missing, and never readable by unauthorized users.
 
 use crate::{CertificatesError, Result};
 use std::fs::{DirBuilder, OpenOptions};
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Makes a directory for its owner only, if it is missing.
+/// Creates a missing directory for its owner only.
 ///
 /// # Errors
 /// [`CertificatesError::Io`].
@@ -15,7 +15,7 @@ pub fn make_directory(path: &Path) -> Result<()> {
     made.map_err(|source| CertificatesError::Io { action: "create", path: path.to_owned(), source })
 }
 
-/// Writes a file under another name and gives it its own when it is whole and durable.
+/// Writes a file under a temporary name, and renames it when it is complete and durable.
 ///
 /// # Errors
 /// [`CertificatesError::Io`].

@@ -1,4 +1,4 @@
-//! The authority's key, and what is signed with it.
+//! The authority's key, and the certificates that it signs.
 
 use crate::files::{make_directory, write_file};
 use crate::key::Key;
@@ -13,7 +13,7 @@ use redoubt_transport::credentials::{certificates, read_key};
 use std::path::Path;
 use time::OffsetDateTime;
 
-/// Certificates begin so long before they are made, for hosts whose clock is behind.
+/// Time by which the validity of certificates precedes their creation, for hosts with a slow clock.
 const BACKDATED_S: i64 = 3600;
 const DAY_S: i64 = 86_400;
 
@@ -33,7 +33,7 @@ pub struct Issued {
 }
 
 impl Issuer {
-    /// Makes an authority in `directory`.
+    /// Creates an authority in `directory`.
     ///
     /// # Errors
     /// [`CertificatesError`].
@@ -52,7 +52,7 @@ impl Issuer {
     /// Opens the authority in `directory`.
     ///
     /// # Errors
-    /// [`CertificatesError`] if it is not there, cannot be used or has expired.
+    /// [`CertificatesError`] if the authority is missing, unusable or expired.
     pub fn open(directory: &Path) -> Result<Self> {
         let (certificate_path, key_path) = (directory.join("certificate.pem"), directory.join("key.pem"));
         if !key_path.exists() {
@@ -84,7 +84,7 @@ impl Issuer {
         &self.certificate_pem
     }
 
-    /// Makes a key and a certificate that says whose it is.
+    /// Creates a key, and a certificate with its identity.
     ///
     /// # Errors
     /// [`CertificatesError::Issue`].
@@ -114,7 +114,7 @@ impl Issuer {
     }
 }
 
-/// Parameters with a name and a validity, which ends no later than that of the authority.
+/// Parameters with a name and a validity, which ends no later than the authority's.
 fn params(name: &str, key: &Key, days: u32, at_most: Option<i64>) -> Result<CertificateParams> {
     let mut params = CertificateParams::default();
     let mut serial = [0; 16];

@@ -5,9 +5,9 @@ use graviola::hashing::Sha256;
 use graviola::signing::ecdsa::{P256, SigningKey};
 use rcgen::{PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm};
 
-/// Longest encoding of a key or signature, with room to spare.
+/// Maximum length of an encoded key or signature, with a margin.
 const ENCODING_LIMIT_BYTES: usize = 512;
-/// A point of the curve, not compressed: a tag and two coordinates.
+/// Length of an uncompressed point of the curve: a tag and two coordinates.
 const PUBLIC_KEY_LEN_BYTES: usize = 65;
 const LABEL: &str = "PRIVATE KEY";
 
@@ -22,19 +22,19 @@ fn failed(what: &str) -> CertificatesError {
 }
 
 impl Key {
-    /// A new one.
+    /// Generates a new key.
     ///
     /// # Errors
-    /// [`CertificatesError::Refused`] if there is no randomness, or the processor lacks what is needed.
+    /// [`CertificatesError::Refused`] if there is no randomness, or the processor lacks required instructions.
     pub fn generate() -> Result<Self> {
         redoubt_transport::tls::check_processor().map_err(CertificatesError::Refused)?;
         Self::new(SigningKey::generate().map_err(|_| failed("the system gives no random numbers"))?)
     }
 
-    /// One that was written before.
+    /// Reads an existing key.
     ///
     /// # Errors
-    /// [`CertificatesError::Refused`] if it is something else.
+    /// [`CertificatesError::Refused`] if the text is not such a key.
     pub fn from_pem(text: &[u8]) -> Result<Self> {
         redoubt_transport::tls::check_processor().map_err(CertificatesError::Refused)?;
         let unusable = || failed("the authority's key.pem has no ECDSA P-256 key in PKCS#8 form");
@@ -51,7 +51,7 @@ impl Key {
         Ok(Self { key, public })
     }
 
-    /// For a file.
+    /// Encodes the key for a file.
     ///
     /// # Errors
     /// [`CertificatesError::Refused`].
@@ -61,7 +61,7 @@ impl Key {
         Ok(pem::encode(&pem::Pem::new(LABEL, encoded)))
     }
 
-    /// Names the key in certificates.
+    /// Identifier of the key in certificates.
     pub fn identifier(&self) -> Vec<u8> {
         use graviola::hashing::{Hash, HashContext};
         let mut hash = Sha256::new();

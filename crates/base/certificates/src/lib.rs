@@ -1,4 +1,4 @@
-//! An authority of one's own: it makes certificates for nodes, volumes, administrators and members of groups.
+//! A private authority, which issues certificates for nodes, volumes, administrators and members of groups.
 //!
 //! Layout of its directory (mode 0700; keys 0600):
 //!
@@ -8,8 +8,8 @@
 //! | `node-HOST/`, `volume-NAME/`, `member-GROUP-NAME/`, `administrator/` | bundles: `authority.pem`, `certificate.pem`, `key.pem`, to be copied to where they are used |
 //! | `removed`, and a copy in each bundle of a node or a member | serial numbers of certificates that these must not accept any more |
 //!
-//! Invariants: no file that exists is replaced unless the caller asked for it; a file is whole or not there; a key is
-//! never readable by others, not even for a moment.
+//! Invariants: an existing file is replaced only at the caller's request. A file is either complete or missing. A key
+//! is never readable by others, even temporarily.
 
 mod files;
 mod issue;
@@ -23,12 +23,12 @@ use redoubt_transport::{Identity, TransportError, check_name, check_volume_name}
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Days for which certificates are valid, unless told.
+/// Default validity of certificates, in days.
 pub const DEFAULT_DAYS: u32 = 365;
-/// Days for which an authority is valid, unless told.
+/// Default validity of an authority, in days.
 pub const DEFAULT_AUTHORITY_DAYS: u32 = 3650;
 
-/// Why something was not done. Each is one sentence for a person.
+/// Reason of a failure. Each message is one sentence for a person.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificatesError {
     /// A file operation failed.
@@ -36,25 +36,25 @@ pub enum CertificatesError {
     Io {
         /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// Path of the file.
         path: PathBuf,
-        /// Why it failed.
+        /// Cause of the failure.
         source: std::io::Error,
     },
-    /// A certificate or key that is there cannot be used.
+    /// An existing certificate or key is unusable.
     #[error("{0}")]
     Unusable(#[from] TransportError),
-    /// A certificate cannot be made.
+    /// The creation of a certificate failed.
     #[error("cannot make a certificate: {0}")]
     Issue(#[from] rcgen::Error),
-    /// Something the user has to change.
+    /// A condition that the user has to change.
     #[error("{0}")]
     Refused(String),
 }
 
 type Result<T> = std::result::Result<T, CertificatesError>;
 
-/// What to make.
+/// Bundles to create.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// For each node its host names and addresses; the first names the bundle.
@@ -72,27 +72,27 @@ pub struct Wanted {
 pub struct WantedMember {
     /// Name of the group.
     pub group: String,
-    /// Its name in it.
+    /// Name of the member in the group.
     pub name: String,
-    /// Names and addresses by which the others reach it.
+    /// Names and addresses under which the others reach the member.
     pub hosts: Vec<String>,
 }
 
 /// One bundle, or the authority.
 #[derive(Clone, Debug)]
 pub struct Bundle {
-    /// Its directory.
+    /// Directory of the bundle.
     pub directory: PathBuf,
-    /// What its certificate says.
+    /// Content of its certificate.
     pub facts: CertificateFacts,
-    /// Nodes do not accept it any more.
+    /// Whether nodes reject its certificate.
     pub removed: bool,
 }
 
-/// Makes an authority in `directory`, which must not have one, and what is wanted.
+/// Creates an authority in `directory`, which must not have one, and the wanted bundles.
 ///
 /// # Errors
-/// [`CertificatesError`]; nothing that existed is changed.
+/// [`CertificatesError`]; existing files stay unchanged.
 pub fn create(directory: &Path, wanted: &Wanted, days: u32, authority_days: u32) -> Result<Vec<Bundle>> {
     check(wanted)?;
     if directory.join("authority").exists() {
@@ -112,8 +112,8 @@ pub fn create(directory: &Path, wanted: &Wanted, days: u32, authority_days: u32)
     add(directory, wanted, days, false)
 }
 
-/// Makes further bundles with the authority in `directory`. With `renew`, those that exist get a new key and
-/// certificate, and if nothing is named, all that exist.
+/// Creates further bundles with the authority in `directory`. With `renew`, existing bundles get a new key and
+/// certificate. With `renew` and without names, this applies to all bundles that are not removed.
 ///
 /// # Errors
 /// [`CertificatesError`].
@@ -144,7 +144,7 @@ pub fn add(directory: &Path, wanted: &Wanted, days: u32, renew: bool) -> Result<
     for (path, identity, hosts) in wanted {
         let issued = issuer.issue(&identity, &hosts, days)?;
         make_directory(&path)?;
-        // The key first: a certificate without its key is of no use.
+        // The key comes first: a certificate without its key is useless.
         write_file(&path.join("key.pem"), &issued.key_pem, 0o600)?;
         write_file(&path.join("certificate.pem"), &issued.certificate_pem, 0o644)?;
         write_file(&path.join("authority.pem"), issuer.certificate_pem(), 0o644)?;
@@ -156,13 +156,13 @@ pub fn add(directory: &Path, wanted: &Wanted, days: u32, renew: bool) -> Result<
     Ok(made)
 }
 
-/// Whether it takes connections.
+/// Whether the holder accepts connections.
 const fn has_removed(identity: &Identity) -> bool {
     matches!(identity, Identity::Node | Identity::Member { .. })
 }
 
-/// Nodes and members shall not accept the certificates of these bundles any more: writes them to the lists in
-/// `directory`. The bundles themselves stay. Returns the lists to copy.
+/// Revokes the certificates of these bundles for nodes and members: adds them to the lists in `directory`. The bundles
+/// themselves stay. Returns the lists to copy.
 ///
 /// # Errors
 /// [`CertificatesError`].

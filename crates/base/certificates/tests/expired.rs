@@ -1,4 +1,4 @@
-//! An authority that has expired signs nothing, and says so.
+//! An expired authority signs nothing, and reports its expiry.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

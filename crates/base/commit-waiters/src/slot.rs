@@ -1,44 +1,44 @@
-//! Where one waiting thread of [`crate::waiters`] sleeps.
+//! Sleep state of one waiting thread of [`crate::waiters`].
 //!
-//! A slot has one sleeper and is signalled at most once. States go `AWAKE` -> `ASLEEP` -> signalled, or straight
-//! to signalled; a signal that finds nobody asleep makes no system call.
+//! A slot has one sleeper and is signalled at most once. States change from `AWAKE` to `ASLEEP` to signalled, or
+//! directly to signalled. A signal without a sleeping thread makes no system call.
 
 use crate::primitives::{AtomicU32, Ordering, futex, time};
 use std::time::{Duration, Instant};
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
-/// Signals start here.
+/// First state value of a signal.
 const FIRST_SIGNAL: u32 = 2;
 
-/// What a sleeper is told.
+/// Signal to a sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Its position is reached.
+    /// The sleeper's position is reached.
     Reached,
-    /// Nothing more will be reached.
+    /// No further position will be reached.
     Closed,
 }
 
-/// How one sleep ended.
+/// Result of one sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
-    /// Signalled.
+    /// Ended by a signal.
     Signalled(Signal),
-    /// Woken without a signal. The kernel allows it; nothing in this crate does it.
+    /// Ended by a wake-up without a signal. The kernel allows that; this crate never causes it.
     Stray,
     /// The deadline passed.
     TimedOut,
 }
 
-/// See the module.
+/// Sleep state of one waiting thread.
 #[derive(Debug)]
 pub struct Slot {
     state: AtomicU32,
 }
 
 impl Slot {
-    /// A slot nobody sleeps in.
+    /// Creates a slot without a sleeper.
     pub fn new() -> Self {
         Self { state: AtomicU32::new(AWAKE) }
     }
@@ -51,9 +51,9 @@ impl Slot {
         }
     }
 
-    /// Sleeps until signalled or until the deadline. For the slot's one sleeper, which may call it again.
+    /// Sleeps until a signal or the deadline. Only the slot's one sleeper may call this, repeatedly if necessary.
     pub fn sleep(&self, deadline: Option<Instant>) -> Sleep {
-        // Fails when it is ASLEEP from an earlier call, or signalled; the second is seen below.
+        // Fails when the slot is ASLEEP from an earlier call, or signalled. The loop below detects the second case.
         let _ = self.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire);
         loop {
             if let Some(sleep) = Self::signalled(self.state.load(Ordering::Acquire)) {
@@ -63,7 +63,7 @@ impl Slot {
                 Some(Duration::ZERO) => return Sleep::TimedOut,
                 left => left,
             };
-            // Not woken: a signal came before the kernel looked, a signal was handled, or the deadline passed. Look
+            // Not woken: a signal came before the kernel's check, a signal handler ran, or the deadline passed. Check
             // again.
             if futex::wait(&self.state, ASLEEP, left) {
                 return Self::signalled(self.state.load(Ordering::Acquire)).unwrap_or(Sleep::Stray);
@@ -71,7 +71,7 @@ impl Slot {
         }
     }
 
-    /// Signals the sleeper, now or when it comes.
+    /// Signals the current or future sleeper.
     pub fn signal(&self, signal: Signal) {
         let state = match signal {
             Signal::Reached => FIRST_SIGNAL,

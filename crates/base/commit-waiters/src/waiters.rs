@@ -1,22 +1,21 @@
 //! Threads that wait for a position to become durable, each in a slot of its own.
 //!
-//! A position only moves forward. A thread that waits for one sleeps until exactly that position is reached and is
-//! woken once; threads that wait for later positions sleep on. There is no broadcast, so with many waiting
-//! commits a group commit wakes the commits that are in it and nobody else.
+//! A position only advances. A thread that waits for a position sleeps until exactly that position is reached, and is
+//! woken once. Threads that wait for later positions stay asleep. There is no broadcast: with many waiting commits, a
+//! group commit wakes only the commits that it contains.
 //!
 //! Invariants:
-//! * [`CommitWaiters::durable`] never goes back.
-//! * A waiter is in the queue exactly while nobody has signalled it. Whoever takes it out, by position or by
-//!   closing, signals it; the waiter itself takes itself out only when its deadline has passed.
-//! * `first` is the lowest position in the queue, `NONE` for an empty one. It is written under the lock.
+//! * [`CommitWaiters::durable`] never decreases.
+//! * A waiter is in the queue exactly while it is not signalled. A thread that removes it, by position or by closing,
+//!   signals it. The waiter removes itself only after its deadline has passed.
+//! * `first` is the lowest position in the queue, or `NONE` if the queue is empty. It is written under the lock.
 //!
-//! No wake-up is lost: a waiter writes `first` and then reads `durable`; whoever advances writes `durable` and
-//! then reads `first`, each with a full fence between. One of the two sees the other.
+//! No wake-up is lost: a waiter writes `first` and then reads `durable`; an advancing thread writes `durable` and then
+//! reads `first`. Each has a full fence between. So at least one of the two sees the value of the other.
 //!
-//! Locks: `queue` alone, a leaf. It is held to put a waiter in or take waiters out, never while sleeping and never
-//! while signalling.
+//! Locks: `queue` alone, a leaf. It is held for insertions and removals, never during a sleep or a signal.
 //!
-//! Cost: a wait for what is already durable is one load. An advance that reaches nobody takes no lock. One that
+//! Cost: a wait for a durable position is one load. An advance without a reached waiter takes no lock. An advance that
 //! reaches `n` waiters makes at most `n` system calls.
 
 use crate::primitives::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, fence};
@@ -25,33 +24,33 @@ use redoubt_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// No waiter: above every position.
+/// No waiter: higher than every position.
 const NONE: u64 = u64::MAX;
 
-/// How a wait ended.
+/// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitEnd {
-    /// Position reached.
+    /// The position is reached.
     Reached,
-    /// Closed first.
+    /// The waiters were closed first.
     Closed,
     /// The deadline passed first.
     TimedOut,
 }
 
-/// What the waiters of one [`CommitWaiters`] did. All only grow.
+/// Statistics of the waiters of one [`CommitWaiters`]. All numbers only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaiterStats {
-    /// Waits that found their position not reached and went to sleep.
+    /// Waits that went to sleep, because their position was not reached.
     pub waits: u64,
-    /// Times a sleeping thread was woken: by its position, by closing, or by nobody.
+    /// Wake-ups of sleeping threads: by their position, by closing, or without a cause.
     pub wakeups: u64,
-    /// Wake-ups that found the position not reached, other than by closing. 0 unless the kernel wakes a thread
-    /// that nobody woke.
+    /// Wake-ups before the position was reached, other than by closing. 0 unless the kernel wakes a thread without a
+    /// cause.
     pub wakeups_not_reached: u64,
 }
 
-/// Waiters by position; among equal positions the one that came first is first.
+/// Waiters by position; in order of arrival for equal positions.
 #[derive(Debug)]
 struct Queue<T> {
     sleepers: BTreeMap<(u64, u64), T>,
@@ -59,7 +58,7 @@ struct Queue<T> {
     is_closed: bool,
 }
 
-/// A waiter's place in the queue: its position, and a ticket that tells it from others of that position.
+/// Key of a waiter in the queue: its position, and a ticket that distinguishes it from others at that position.
 type QueueKey = (u64, u64);
 
 impl<T> Queue<T> {
@@ -74,12 +73,12 @@ impl<T> Queue<T> {
         key
     }
 
-    /// Whether it was still there.
+    /// Removes a waiter. Returns whether it was in the queue.
     fn remove(&mut self, key: QueueKey) -> bool {
         self.sleepers.remove(&key).is_some()
     }
 
-    /// Takes out those whose position is at most `durable`, lowest first.
+    /// Removes the waiters whose position is at most `durable`, lowest first.
     fn take_reached(&mut self, durable: u64) -> Vec<T> {
         let mut taken = Vec::new();
         while let Some(entry) = self.sleepers.first_entry() {
@@ -118,7 +117,7 @@ impl Default for CommitWaiters {
 }
 
 impl CommitWaiters {
-    /// Nobody waits; everything before `durable` is durable.
+    /// Creates waiters without a waiting thread; everything before `durable` is durable.
     pub fn new(durable: u64) -> Self {
         Self {
             durable: AtomicU64::new(durable),
@@ -135,7 +134,7 @@ impl CommitWaiters {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// What the waiters did.
+    /// Statistics of the waiters.
     pub fn stats(&self) -> WaiterStats {
         WaiterStats {
             waits: self.waits.load(Ordering::Relaxed),
@@ -144,8 +143,8 @@ impl CommitWaiters {
         }
     }
 
-    /// Waits until everything before `position` is durable. A position already reached is `Reached` even after
-    /// closing or past the deadline.
+    /// Waits until everything before `position` is durable. A reached position returns `Reached`, even after closing
+    /// or after the deadline.
     pub fn wait(&self, position: u64, deadline: Option<Instant>) -> WaitEnd {
         if self.durable() >= position {
             return WaitEnd::Reached;
@@ -159,7 +158,7 @@ impl CommitWaiters {
         self.sleep(key, &slot, deadline)
     }
 
-    /// Puts a waiter into the queue, unless there is nothing to wait for.
+    /// Inserts a waiter into the queue, unless the wait has already ended.
     fn enter(&self, position: u64, slot: &Arc<Slot>) -> Result<QueueKey, WaitEnd> {
         let mut queue = self.lock();
         let key = queue.insert(position, Arc::clone(slot));
@@ -189,7 +188,7 @@ impl CommitWaiters {
                     if signal == Signal::Closed {
                         return WaitEnd::Closed;
                     }
-                    // Not possible: who signals has seen the position reached. Counted rather than believed.
+                    // Impossible, because the signalling thread has seen the position reached. Counted nevertheless.
                     self.wakeups_not_reached.fetch_add(1, Ordering::Relaxed);
                     return self.wait(key.0, deadline);
                 }
@@ -203,15 +202,15 @@ impl CommitWaiters {
                         self.first.store(queue.first(), Ordering::Relaxed);
                         return WaitEnd::TimedOut;
                     }
-                    // Somebody took it out and is about to signal.
+                    // Another thread has removed this waiter and is about to signal it.
                     deadline = None;
                 }
             }
         }
     }
 
-    /// Says that everything before `position` is durable, and wakes those who wait for no more than that.
-    /// A position below the present one changes nothing.
+    /// Sets the position before which everything is durable, and wakes the threads whose positions are reached. A
+    /// position below the current one has no effect.
     pub fn advance(&self, position: u64) {
         let durable = self.durable.fetch_max(position, Ordering::AcqRel).max(position);
         fence(Ordering::SeqCst);
@@ -229,7 +228,7 @@ impl CommitWaiters {
         }
     }
 
-    /// Ends all waits, now and later, for positions that are not reached.
+    /// Ends all current and future waits for positions that are not reached.
     pub fn close(&self) {
         let all = {
             let mut queue = self.lock();

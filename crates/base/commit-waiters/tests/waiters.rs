@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Until `count` threads sleep in `waiters`, or about to.
+/// Waits until `count` threads sleep in `waiters`, or are about to.
 fn until_asleep(waiters: &CommitWaiters, count: u64) {
     while waiters.stats().waits < count {
         thread::yield_now();
@@ -65,8 +65,8 @@ fn an_advance_wakes_those_it_reaches_and_nobody_else() {
     assert_eq!(waiters.stats(), WaiterStats { waits: 16, wakeups: 16, wakeups_not_reached: 0 });
 }
 
-/// Threads commit one after the other, each at its own position; a device thread makes durable what has come in,
-/// sometimes only a part. Nobody may return early, nobody may be forgotten, nobody may be woken in vain.
+/// Threads commit repeatedly, each at its own position. A device thread makes the new positions durable, sometimes
+/// only in part. No thread may return early, be forgotten, or be woken without reason.
 fn stress(seed: u64, threads: usize, commits_each: u64) {
     let waiters = CommitWaiters::new(0);
     let (end, done) = (AtomicU64::new(0), AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! The interleavings of a few threads on the code of `src/waiters.rs` and `src/slot.rs`, with the model checker loom.
+//! All interleavings of a few threads in the code of `src/waiters.rs` and `src/slot.rs`, with the model checker loom.
 //!
 //! The modules are compiled once more here, above loom's primitives instead of those of `redoubt_sync::primitives`. A thread
 //! that is never woken is a deadlock, which loom reports.

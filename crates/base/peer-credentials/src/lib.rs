@@ -1,9 +1,12 @@
-//! Who is at the other end of a connection on one host, as the kernel says: whose a listening TCP socket is
-//! ([`of_listener`]), whose the process is that a unix socket leads to ([`peer_of`]), whether an address is one of this
-//! host ([`is_of_this_host`]), and what follows from that ([`may_stand_in`]).
+//! Identity of the process at the other end of a connection on one host, as reported by the kernel:
 //!
-//! Owns nothing. Makes system calls of its own, past the C library, whose calls the preloaded libraries hook; the one
-//! exception asks for an option of a socket.
+//! * the user of a listening TCP socket ([`of_listener`]);
+//! * the process behind a unix socket ([`peer_of`]);
+//! * whether an address belongs to this host ([`is_of_this_host`]);
+//! * whether a user may stand in for a listener ([`may_stand_in`]).
+//!
+//! The crate has no state. It makes system calls directly, because the preloaded libraries hook the calls of the C
+//! library. The only exception reads a socket option.
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, getsockname, netlink, recv, send,
@@ -14,32 +17,32 @@ use std::os::fd::{AsFd, AsRawFd};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const LISTEN_STATE: u8 = 10;
-/// A header of netlink and a request of inet_diag.
+/// Length of a netlink header and an inet_diag request.
 const REQUEST_BYTES: usize = 16 + 56;
-/// Of the state and of the user in an answer.
+/// Offsets of the state and the user in an answer.
 const STATE_AT: usize = 16 + 1;
 const UID_AT: usize = 16 + 4 + 48 + 12;
 
-/// Who stands for all users that this user namespace does not know: not one user.
+/// Overflow user id: stands for all users that this user namespace does not map, and not for one user.
 const OVERFLOW_UID: u32 = 65_534;
 
 /// A process at the other end of a unix socket, as it was when it connected or began to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number; 0 if it is not visible from here.
+    /// Process id; 0 if the process is not visible here.
     pub id: i32,
-    /// Its user.
+    /// User id.
     pub uid: u32,
 }
 
 impl Process {
-    /// Its user is one that the user namespace of the caller knows.
+    /// Whether the caller's user namespace maps the process's user.
     pub const fn is_user_known(&self) -> bool {
         self.uid != OVERFLOW_UID
     }
 }
 
-/// Whom a connected unix socket leads to.
+/// The process at the other end of a connected unix socket.
 pub fn peer_of(socket: impl AsFd) -> Option<Process> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -56,22 +59,22 @@ pub fn peer_of(socket: impl AsFd) -> Option<Process> {
     (got == 0 && len as usize == size_of::<libc::ucred>()).then_some(Process { id: peer.pid, uid: peer.uid })
 }
 
-/// Whether this user, listening elsewhere, may be taken for who listens at this address: it is root, the caller's own
-/// user, or the user whose TCP socket listens there. Nobody gets more by that than he has.
+/// Whether this user, with a listener elsewhere, may stand in for the listener at this address. It has to be root, the
+/// caller's own user, or the user of the TCP socket that listens there. So the rule grants no user additional rights.
 pub fn may_stand_in(uid: u32, address: SocketAddr) -> bool {
     uid == 0
         || uid == rustix::process::geteuid().as_raw()
         || (uid != OVERFLOW_UID && of_listener(address.ip(), address.port()) == Some(uid))
 }
 
-/// Whether what is sent to this address stays on this host. Nothing is sent.
+/// Whether packets to this address stay on this host. Sends no packet.
 pub fn is_of_this_host(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     if ip.is_loopback() {
         return true;
     }
     let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    // The kernel sends from the same address exactly then. The port does not matter.
+    // In exactly that case, the kernel sends from the same address. The port does not matter.
     let own = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None).and_then(|socket| {
         connect(&socket, &SocketAddr::new(ip, 9))?;
         getsockname(&socket)
@@ -79,7 +82,7 @@ pub fn is_of_this_host(ip: IpAddr) -> bool {
     own.ok().and_then(|own| SocketAddr::try_from(own).ok()).is_some_and(|own| own.ip() == ip)
 }
 
-/// The user who listens at this address, or at all of this host's, with this port.
+/// User of the listener on this port, at this address or at all addresses of the host.
 pub fn of_listener(address: IpAddr, port: u16) -> Option<u32> {
     let request = request(address, port);
     let mut answer = [0u8; 512];

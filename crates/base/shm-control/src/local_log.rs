@@ -4,9 +4,9 @@
 //! Layout, in little-endian 64-bit words: magic, process id, start in seconds since 1970, kind of persistence
 //! ([`Persistence`]), then one word per [`Counter`] in its order. The rest of the file is zero.
 //!
-//! Invariants: whoever writes the file holds an exclusive `flock` on it, so it describes a running server
-//! exactly while it is locked. Counters only grow while one server runs, and start at zero with each. Each is
-//! right by itself; a reader may see one of two that belong together earlier than the other.
+//! Invariants: the process that writes the file holds an exclusive `flock` on it. So the file describes a running
+//! server exactly while it is locked. Counters start at zero with each server and only grow. Each counter is correct
+//! by itself. A reader may see the later of two related counters before the earlier one.
 
 /// Name of the file in the data directory.
 pub const FILE_NAME: &str = ".redoubt-local-log";
@@ -29,7 +29,7 @@ pub const PERSISTENCE_WORD: usize = 3;
 #[error("the counters cannot be read: {0}")]
 pub struct BadCounterFile(String);
 
-/// What the durability of the redo files rests on.
+/// Basis of the redo files' durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Persistence {
@@ -37,7 +37,7 @@ pub enum Persistence {
     NothingMapped = 0,
     /// Persistent memory: the kernel granted MAP_SYNC.
     MapSync = 1,
-    /// Ordinary memory, as asked for with `--pretend-pmem`.
+    /// Ordinary memory, as requested with `--pretend-pmem`.
     Pretended = 2,
 }
 
@@ -65,40 +65,40 @@ macro_rules! counters {
 counters! {
     /// Writes of the server that became stores into a mapping.
     MappedWrites "mapped_writes",
-    /// Their bytes.
+    /// Number of bytes in these writes.
     MappedBytes "mapped_bytes",
     /// Store fences.
     Fences "fences",
-    /// Nanoseconds in mapped writes, their fences included.
+    /// Nanoseconds in mapped writes, including fences.
     MappedWriteNanos "mapped_write_nanos",
     /// fsync and fdatasync calls that needed no system call.
     SyncsAvoided "syncs_avoided",
-    /// Nanoseconds in them.
+    /// Nanoseconds in these calls.
     SyncsAvoidedNanos "syncs_avoided_nanos",
-    /// fsync and fdatasync calls that were passed to the kernel, since a file had changed its size or is new.
+    /// fsync and fdatasync calls that were passed to the kernel, because a file has changed its size or is new.
     SyncsPassed "syncs_passed",
-    /// Nanoseconds in them.
+    /// Nanoseconds in these calls.
     SyncsPassedNanos "syncs_passed_nanos",
-    /// Writes that were passed to the kernel, since they go beyond the end of a file.
+    /// Writes that were passed to the kernel, because they exceed the end of a file.
     PassedWrites "passed_writes",
-    /// Their bytes.
+    /// Number of bytes in these writes.
     PassedBytes "passed_bytes",
-    /// Nanoseconds in them.
+    /// Nanoseconds in these writes.
     PassedWriteNanos "passed_write_nanos",
-    /// Redo files mapped, each time one was.
+    /// Number of mappings of redo files.
     Mappings "mappings",
-    /// Attempts of the server to map a redo file for writing by itself, refused.
+    /// Attempts of the server to map a redo file for writing, which were rejected.
     MapsRefused "maps_refused",
     /// Calls that failed because of the memory or the device.
     Failures "failures",
 }
 
-/// A counter file, read.
+/// Parsed content of a counter file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Process id of the server.
     pub process_id: u64,
-    /// Its start, in seconds since 1970.
+    /// Start of the server, in seconds since 1970.
     pub start_s: u64,
     /// The basis of durability.
     pub persistence: Persistence,
@@ -109,7 +109,7 @@ impl Snapshot {
     /// Reads the content of a counter file.
     ///
     /// # Errors
-    /// [`BadCounterFile`] for anything that is not one.
+    /// [`BadCounterFile`] for any other content.
     pub fn parse(bytes: &[u8]) -> Result<Self, BadCounterFile> {
         let invalid = |why: &str| BadCounterFile(why.to_owned());
         let words: Vec<u64> = bytes

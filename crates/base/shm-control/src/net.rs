@@ -1,16 +1,21 @@
-//! What the network library (`libredoubt_net.so`) and `redoubt net` share: a piece of memory without a name in the file
-//! system (`memfd`), which the library keeps mapped and the command finds below `/proc/PID/fd`.
+//! Memory that the network library (`libredoubt_net.so`) and `redoubt net` share. It has no name in the file system
+//! (`memfd`). The library keeps it mapped, and the command finds it below `/proc/PID/fd`.
 //!
-//! Layout, in little-endian 64-bit words: [`MAGIC`], process id, start in seconds since 1970, the wanted [`Mode`] of the
-//! collapser, what [`Admission`] is to be (three words), the server's [`Habit`], how admission is (four words), whether
-//! TCP in user space takes connections, whether the bypass is on, then zeros up to [`WAITERS_WORD`]; from there
-//! [`WAITERS`] groups of [`WAITER_WORDS`] words for those who wait, and [`USER_TCP_LINKS`] of
-//! [`USER_TCP_LINK_WORDS`] for interfaces; at [`COUNTERS_WORD`] [`SHARDS`] groups of
-//! [`SHARD_WORDS`] words, each with one word per [`Counter`] in its order. A counter's value is the sum over the groups:
-//! threads that count at the same time do so in different lines of the processors' caches.
+//! Layout, in little-endian 64-bit words:
 //!
-//! Invariants: only the library writes counters, and they only grow. Only the command writes the mode and what admission
-//! is to be, after the library has begun.
+//! * [`MAGIC`], process id, start in seconds since 1970;
+//! * the wanted [`Mode`] of the collapser, the settings of [`Admission`] (three words), the server's [`Habit`];
+//! * the state of admission (four words);
+//! * whether TCP in user space accepts connections, whether the bypass is on, then zeros;
+//! * from [`WAITERS_WORD`]: [`WAITERS`] groups of [`WAITER_WORDS`] words for waiting connections;
+//! * from [`USER_TCP_LINKS_WORD`]: [`USER_TCP_LINKS`] groups of [`USER_TCP_LINK_WORDS`] words for interfaces;
+//! * from [`COUNTERS_WORD`]: [`SHARDS`] groups of [`SHARD_WORDS`] words, each with one word per [`Counter`] in its
+//!   order.
+//!
+//! A counter's value is the sum over the groups, so that threads count in different cache lines.
+//!
+//! Invariants: only the library writes counters, and they only grow. After the start of the library, only the command
+//! writes the mode and the settings of admission.
 
 mod admission;
 mod user_tcp;
@@ -34,35 +39,35 @@ pub const START_WORD: usize = 2;
 pub const COLLAPSER_WORD: usize = 3;
 /// Word with the [`Limit`] of admission.
 pub const LIMIT_WORD: usize = 4;
-/// Word with the longest time in milliseconds for which a client may leave a transaction alone.
+/// Word with the maximum time in milliseconds for which a client may leave a transaction idle.
 pub const LEASE_WORD: usize = 5;
-/// Word with the longest time in milliseconds for which a connection is made to wait.
+/// Word with the maximum time in milliseconds for which a connection waits.
 pub const PATIENCE_WORD: usize = 6;
 /// Word with the server's [`Habit`].
 pub const HABIT_WORD: usize = 7;
-/// Word with the connections inside.
+/// Word with the number of admitted connections.
 pub const INSIDE_WORD: usize = 8;
-/// Word with those that wait.
+/// Word with the number of waiting connections.
 pub const WAITING_WORD: usize = 9;
-/// Word with the longest wait that has ended, in milliseconds.
+/// Word with the maximum duration of an ended wait, in milliseconds.
 pub const LONGEST_WAIT_WORD: usize = 10;
-/// Word with the time in milliseconds since 1970 at which these words were written last.
+/// Word with the time in milliseconds since 1970 of the last update of these words.
 pub const LOOK_WORD: usize = 11;
-/// Word that says whether new connections are taken past the kernel's TCP: 0 or 1.
+/// Word that tells whether new connections bypass the kernel's TCP: 0 or 1.
 pub const USER_TCP_WORD: usize = 12;
-/// Word that says whether new connections of clients on this host are taken past TCP: 0 or 1.
+/// Word that tells whether new connections of clients on this host bypass TCP: 0 or 1.
 pub const BYPASS_WORD: usize = 13;
-/// First word of those who wait.
+/// First word of the waiting connections.
 pub const WAITERS_WORD: usize = 64;
-/// Of how many it is told.
+/// Maximum number of listed waiting connections.
 pub const WAITERS: usize = 64;
-/// Words for each: a [`Waiter`].
+/// Words for each waiting connection: a [`Waiter`].
 pub const WAITER_WORDS: usize = 4;
-/// First word of the interfaces whose TCP is taken past the kernel.
+/// First word of the interfaces whose TCP bypasses the kernel.
 pub const USER_TCP_LINKS_WORD: usize = 320;
-/// How many there can be.
+/// Maximum number of these interfaces.
 pub const USER_TCP_LINKS: usize = 8;
-/// Words for each: a [`UserTcpLink`].
+/// Words for each interface: a [`UserTcpLink`].
 pub const USER_TCP_LINK_WORDS: usize = 16;
 /// First word of the counters.
 pub const COUNTERS_WORD: usize = 512;
@@ -70,15 +75,15 @@ pub const COUNTERS_WORD: usize = 512;
 pub const SHARDS: usize = 64;
 /// Words in a group.
 pub const SHARD_WORDS: usize = 16;
-/// Environment variable that says what the library does, as [`Setting::parse`] reads it.
+/// Environment variable with the library's settings, as [`Setting::parse`] reads it.
 pub const VARIABLE: &str = "REDOUBT_NET";
-/// Environment variable that switches the same-host bypass on, with the value `on`, when the program starts.
+/// Environment variable that enables the same-host bypass, with the value `on`, when the program starts.
 pub const BYPASS_VARIABLE: &str = "REDOUBT_NET_BYPASS";
 
-/// Where the memory of a process (`/proc/PID`) can be opened; `None`: it has none.
+/// Path of a process's memory below `/proc/PID`; `None` if it has none.
 ///
 /// # Errors
-/// Those of reading its descriptors: it may have ended, or this user may not look into it.
+/// Errors of reading its descriptors: the process may have ended, or this user may not read them.
 pub fn find_memory(process: &Path) -> std::io::Result<Option<PathBuf>> {
     let expected = format!("/memfd:{NAME} (deleted)");
     for entry in std::fs::read_dir(process.join("fd"))? {
@@ -90,22 +95,22 @@ pub fn find_memory(process: &Path) -> std::io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// What the collapser does.
+/// Mode of the collapser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Mode {
-    /// Nothing: every call is the kernel's.
+    /// Off: every call goes to the kernel.
     Off = 0,
-    /// Reads ahead: three system calls for a statement.
+    /// Reads ahead: three system calls per statement.
     ReadAhead = 1,
-    /// Reads ahead and waits in the read: two system calls for a statement.
+    /// Reads ahead and waits in the read: two system calls per statement.
     On = 2,
-    /// What the library takes for best: as [`Mode::On`] where that is two system calls, nothing elsewhere.
+    /// The library's choice: like [`Mode::On`] where that takes two system calls, off elsewhere.
     Auto = 3,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 4] = [Self::Off, Self::ReadAhead, Self::On, Self::Auto];
 
     /// Name for people, options and JSON.
@@ -118,17 +123,17 @@ impl Mode {
         }
     }
 
-    /// From a name.
+    /// Converts a name to a mode.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
 
-    /// From the word in memory.
+    /// Converts a word in memory to a mode.
     pub fn from_word(word: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| *mode as u64 == word)
     }
 
-    /// What it comes to in a server of this habit; [`Mode::Auto`] is one of the others.
+    /// The resulting mode in a server of this habit, never [`Mode::Auto`].
     #[must_use]
     pub const fn resolved(self, habit: Habit) -> Self {
         match (self, habit) {
@@ -140,45 +145,45 @@ impl Mode {
     }
 }
 
-/// How a server waits for its clients.
+/// Way in which a server waits for its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Habit {
     /// Not yet known.
     Unknown = 0,
-    /// A read can take the place of its wait.
+    /// A read can replace the server's wait.
     Simple = 1,
-    /// It waits as only the kernel can, or lets its descriptors go to other programs.
+    /// The server's wait needs the kernel, or its descriptors are passed to other programs.
     Complex = 2,
 }
 
 impl Habit {
-    /// From the word in memory.
+    /// Converts a word in memory to a habit.
     pub fn from_word(word: u64) -> Self {
         let all = [Self::Simple, Self::Complex];
         all.into_iter().find(|habit| *habit as u64 == word).unwrap_or(Self::Unknown)
     }
 }
 
-/// What the library is told by [`VARIABLE`].
+/// Settings of the library, from [`VARIABLE`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Of the collapser.
+    /// Mode of the collapser.
     pub collapser: Mode,
-    /// Of admission.
+    /// Settings of admission.
     pub admission: Admission,
-    /// Interfaces whose TCP is taken past the kernel.
+    /// Interfaces whose TCP bypasses the kernel.
     pub user_tcp: Vec<UserTcp>,
 }
 
 impl Setting {
-    /// From the value of [`VARIABLE`]: a mode for the collapser, or `NAME=VALUE`, separated by commas, of which the last
-    /// word on something counts. Names are `collapser`, `admission` (a number, or off), `lease` and `longest-wait` (in
-    /// seconds), `administrators` (names of users with + between them), and `user-tcp` (interfaces with + between them,
-    /// see [`UserTcp::parse`]).
+    /// Parses the value of [`VARIABLE`]: a mode for the collapser, or `NAME=VALUE`, separated by commas. The last
+    /// value of a name counts. Names are `collapser`, `admission` (a number, or off), `lease` and `longest-wait` (in
+    /// seconds), `administrators` (names of users with + between them), and `user-tcp` (interfaces with + between
+    /// them, see [`UserTcp::parse`]).
     ///
     /// # Errors
-    /// [`BadSetting`] with the word that is not understood.
+    /// [`BadSetting`] with the invalid word.
     pub fn parse(text: &str) -> Result<Self, BadSetting> {
         let mut setting = Self::from(Mode::Auto);
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -202,7 +207,7 @@ impl Setting {
         Ok(setting)
     }
 
-    /// The value of [`VARIABLE`] that says this.
+    /// The value of [`VARIABLE`] for these settings.
     pub fn to_value(&self) -> String {
         let Admission { limit, lease_ms, longest_wait_ms, administrators } = &self.admission;
         format!(
@@ -222,7 +227,7 @@ impl From<Mode> for Setting {
     }
 }
 
-/// A setting that is not understood.
+/// An invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid setting {0:?}: expected off, read-ahead, on or auto (or collapser=MODE), admission=NUMBER or off, \
@@ -231,7 +236,7 @@ impl From<Mode> for Setting {
 )]
 pub struct BadSetting(String);
 
-/// Memory that is not the library's.
+/// Memory that does not belong to the library.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the counters of the network library cannot be read: {0}")]
 pub struct BadMemory(String);
@@ -240,42 +245,42 @@ pub struct BadMemory(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Counter {
-    /// Connections that were accepted and are looked after.
+    /// Accepted connections that the library intercepts.
     Connections = 0,
-    /// Of these, those that are closed.
+    /// Closed connections, of those.
     Closed = 1,
-    /// Connections on which reading ahead has begun.
+    /// Connections on which the library has begun to read ahead.
     Collapsed = 2,
-    /// Connections that were left to the kernel, since something unusual was done with them.
+    /// Connections that were left to the kernel after an unusual call.
     LeftAlone = 3,
     /// Waits that ended with bytes of the client: statements, and packets in the course of one.
     Requests = 4,
     /// Calls of the server that read from these connections or waited for them.
     Calls = 5,
-    /// System calls that were made for them.
+    /// System calls that the library made for these calls.
     SystemCalls = 6,
-    /// Commands that were let in at once by admission.
+    /// Commands that admission admitted at once.
     Entered = 7,
-    /// Commands that had to wait for it.
+    /// Commands that had to wait for admission.
     Waited = 8,
-    /// Of these, those that were let in over the limit since they had waited for the longest time.
+    /// Waiting commands that were admitted over the limit after the maximum wait.
     LetInLate = 9,
-    /// Of these, those whose connection was ended, or for which the server did not wait longer.
+    /// Waiting commands whose connection was closed, or whose wait the server ended.
     WaitsEnded = 10,
-    /// Transactions that are not counted any more since their client left them alone.
+    /// Transactions that no longer count, because their client left them idle.
     LeasesEnded = 11,
-    /// Connections that never wait since they are not understood.
+    /// Connections that never wait, because the library does not understand them.
     NotUnderstood = 12,
-    /// Connections that never wait (again) since they may hold locks outside of transactions.
+    /// Connections that never wait (again), because they may hold locks outside of transactions.
     Holders = 13,
-    /// Connections that never wait since they are an administrator's.
+    /// Connections that never wait, because they belong to an administrator.
     Administrators = 14,
-    /// Connections of clients on the same host that became unix sockets.
+    /// Connections of clients on the same host that were replaced by unix sockets.
     Bypassed = 15,
 }
 
 impl Counter {
-    /// All, in the order of the memory.
+    /// All counters, in the order of the memory.
     pub const ALL: [Self; 16] = [
         Self::Connections,
         Self::Closed,
@@ -318,36 +323,36 @@ impl Counter {
     }
 }
 
-/// The memory, read.
+/// Parsed content of the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Process id of the server.
     pub process_id: u64,
-    /// Its start, in seconds since 1970.
+    /// Start of the server, in seconds since 1970.
     pub start_s: u64,
-    /// What the collapser is told to do.
+    /// Wanted mode of the collapser.
     pub collapser: Mode,
-    /// How the server has been seen to wait.
+    /// Observed habit of the server.
     pub habit: Habit,
-    /// New connections of clients on this host are taken past TCP.
+    /// Whether new connections of clients on this host bypass TCP.
     pub is_bypass_on: bool,
-    /// What admission is told to do.
+    /// Limit of admission.
     pub limit: Limit,
-    /// See [`LEASE_WORD`].
+    /// Maximum idle time of a transaction, in milliseconds; see [`LEASE_WORD`].
     pub lease_ms: u64,
-    /// See [`PATIENCE_WORD`].
+    /// Maximum wait of a connection, in milliseconds; see [`PATIENCE_WORD`].
     pub longest_wait_ms: u64,
-    /// Connections inside.
+    /// Number of admitted connections.
     pub inside: u64,
-    /// Those that wait.
+    /// Number of waiting connections.
     pub waiting: u64,
-    /// The longest wait that has ended.
+    /// Maximum duration of an ended wait, in milliseconds.
     pub longest_ended_wait_ms: u64,
-    /// The first of those that wait.
+    /// The first waiting connections.
     pub waiters: Vec<Waiter>,
-    /// New connections are taken past the kernel's TCP.
+    /// Whether new connections bypass the kernel's TCP.
     pub is_user_tcp_on: bool,
-    /// Where.
+    /// Interfaces with TCP in user space.
     pub user_tcp: Vec<UserTcpLink>,
     values: [u64; SHARD_WORDS],
 }
@@ -356,7 +361,7 @@ impl Snapshot {
     /// Reads the content of the memory.
     ///
     /// # Errors
-    /// [`BadMemory`] for anything that is not it.
+    /// [`BadMemory`] for any other content.
     pub fn parse(bytes: &[u8]) -> Result<Self, BadMemory> {
         let words: Vec<u64> = bytes
             .chunks_exact(8)
@@ -401,7 +406,7 @@ impl Snapshot {
         self.values.get(counter as usize).copied().unwrap_or(0)
     }
 
-    /// System calls that were not made.
+    /// Number of system calls that were avoided.
     pub fn saved(&self) -> u64 {
         self.get(Counter::Calls).saturating_sub(self.get(Counter::SystemCalls))
     }

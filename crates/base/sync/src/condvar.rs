@@ -1,6 +1,6 @@
 //! A condition variable with the calls of `parking_lot::Condvar`.
 //!
-//! In a simulation a wait ends only by a notice or at its deadline, as `parking_lot` promises.
+//! In a simulation, a wait ends only by a notification or at its deadline, as `parking_lot` promises.
 
 use crate::mutex::{MutexGuard, mutex_resource};
 use crate::simulation::{self, Resource, Task};
@@ -19,19 +19,19 @@ pub struct Condvar {
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// At its deadline.
+    /// Whether the wait ended at its deadline.
     pub fn timed_out(self) -> bool {
         self.0
     }
 }
 
 impl Condvar {
-    /// Nobody waits.
+    /// A condition variable without waiting threads.
     pub const fn new() -> Self {
         Self { inner: parking_lot::Condvar::new() }
     }
 
-    /// Wakes one of those who wait.
+    /// Wakes one waiting thread.
     #[inline]
     #[track_caller]
     pub fn notify_one(&self) {
@@ -44,7 +44,7 @@ impl Condvar {
         self.inner.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting threads.
     #[inline]
     #[track_caller]
     pub fn notify_all(&self) {
@@ -57,7 +57,7 @@ impl Condvar {
         self.inner.notify_all();
     }
 
-    /// Releases the lock, waits to be woken, and takes the lock again.
+    /// Releases the lock, waits for a notification, and takes the lock again.
     #[inline]
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
@@ -70,7 +70,7 @@ impl Condvar {
         self.inner.wait(&mut guard.inner);
     }
 
-    /// [`Condvar::wait`], but not beyond `deadline`.
+    /// [`Condvar::wait`] with a deadline.
     #[track_caller]
     pub fn wait_until<T: ?Sized>(
         &self,
@@ -86,7 +86,7 @@ impl Condvar {
         WaitTimeoutResult(self.inner.wait_until(&mut guard.inner, deadline).timed_out())
     }
 
-    /// [`Condvar::wait`], but not longer than `timeout`.
+    /// [`Condvar::wait`] with a timeout.
     #[track_caller]
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
         match time::now().checked_add(timeout) {
@@ -102,7 +102,7 @@ impl Condvar {
         Resource::Condvar(std::ptr::from_ref(&self.inner).cast::<()>().addr())
     }
 
-    /// True: timed out.
+    /// Returns whether the wait timed out.
     #[cold]
     #[track_caller]
     fn wait_simulated<T: ?Sized>(
@@ -114,7 +114,7 @@ impl Condvar {
         let place = Location::caller();
         task.point();
         let mutex = parking_lot::MutexGuard::mutex(&guard.inner);
-        // No unwinding inside: the lock would be taken again by waiting in the operating system.
+        // No unwinding inside: it would take the lock again with a wait in the operating system.
         let woken = parking_lot::MutexGuard::unlocked(&mut guard.inner, || {
             task.wake_all(mutex_resource(mutex));
             let woken = task.block_quietly(self.resource(), deadline, place);

@@ -6,8 +6,8 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Sleeps while `word` is `expected`, until woken. True: somebody woke it. False: the word was another one, the time
-/// was up, or a signal handler ran; look again.
+/// Sleeps while `word` is `expected`. Returns `true` after a wake-up. Returns `false` if the word had another value,
+/// the timeout passed, or a signal handler ran: the caller has to check again.
 #[track_caller]
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> bool {
     if simulation::may_be_simulated()
@@ -21,12 +21,12 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> bool 
         let deadline = timeout.map(|timeout| task.now().saturating_add(timeout));
         return !task.block(resource(word), deadline, place).timed_out();
     }
-    // A duration too long for the kernel is as good as none.
+    // A duration that is too long for the kernel means no timeout.
     let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
     futex::wait(word, futex::Flags::PRIVATE, expected, timeout.as_ref()).is_ok()
 }
 
-/// Wakes one of those who sleep on `word`.
+/// Wakes one thread that sleeps on `word`.
 pub fn wake_one(word: &AtomicU32) {
     if simulation::may_be_simulated()
         && let Some(task) = simulation::current()
@@ -35,7 +35,7 @@ pub fn wake_one(word: &AtomicU32) {
         task.wake_one(resource(word));
         return;
     }
-    // It can only fail for an address that is not mapped.
+    // Fails only for an address that is not mapped.
     let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
 }
 

@@ -1,18 +1,17 @@
-//! Locks, threads and time for the storage node: the operating system's, or a simulation's.
+//! Locks, threads and time for the storage node, either of the operating system or of a simulation.
 //!
-//! The types and calls are those of `parking_lot` and `std`, and outside of a simulation they are nothing else: each
-//! costs one load of a static flag and one branch that is always taken the same way.
+//! The types and calls are those of `parking_lot` and `std`. Outside of a simulation, a call costs one additional load
+//! of a static flag and one predictable branch.
 //!
-//! A thread that belongs to a [`simulation`] goes another way with the very same calls. There exactly one thread runs
-//! at a time, at each call a seeded choice says who goes on, time is virtual, and a state in which nobody can go on is
-//! reported with what each thread waits for. Which way a thread goes is found out when it runs, not when the crate is
-//! compiled, so what a simulation tests is the program that is shipped.
+//! A thread of a [`simulation`] takes another path in the same calls. There, exactly one thread runs at a time, and a
+//! seeded choice at each call selects the next one. Time is virtual, and a deadlock is reported with the wait of each
+//! thread. The path is selected at run time and not at compile time, so a simulation tests the shipped program.
 //!
-//! Invariant: a simulated thread never blocks in the operating system except in its turn. Hence a lock is taken in a
-//! simulation only when it is free, and nobody else can take it in between.
+//! Invariant: a simulated thread blocks in the operating system only while it is not scheduled. Hence it takes a lock
+//! only when the lock is free, and no other thread can take the lock in between.
 //!
-//! Only what can make a thread wait is here. Atomics are those of `std`: code that relies on their order is checked
-//! with loom (see [`primitives`]), and a simulation runs each thread on between two calls of this crate.
+//! The crate has only calls that can block a thread. Atomics are those of `std`: code that depends on their order is
+//! checked with loom (see [`primitives`]). A simulation does not interrupt a thread between two calls of this crate.
 
 mod condvar;
 pub mod futex;

@@ -15,25 +15,25 @@ pub struct Mutex<T: ?Sized> {
 /// Holds a [`Mutex`] until dropped.
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct MutexGuard<'m, T: ?Sized> {
-    // Dropped in this order: the lock is free before those who wait for it are told.
+    // Dropped in this order: the lock is free before its waiters are notified.
     pub(crate) inner: parking_lot::MutexGuard<'m, T>,
     _released: simulation::Released,
 }
 
 impl<T> Mutex<T> {
-    /// A lock around `value`.
+    /// Creates a lock around `value`.
     pub const fn new(value: T) -> Self {
         Self { inner: parking_lot::Mutex::new(value) }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Takes the lock; waits for it.
+    /// Takes the lock, and waits until it is free.
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -53,7 +53,7 @@ impl<T: ?Sized> Mutex<T> {
         self.inner.try_lock().map(|inner| self.guard(inner))
     }
 
-    /// Takes the lock; waits for it, but not longer than `timeout`.
+    /// Takes the lock, and waits for at most `timeout` until it is free.
     #[track_caller]
     pub fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
         if simulation::may_be_simulated()
@@ -70,7 +70,7 @@ impl<T: ?Sized> Mutex<T> {
         self.inner.get_mut()
     }
 
-    /// Is it held?
+    /// Whether the lock is held.
     pub fn is_locked(&self) -> bool {
         self.inner.is_locked()
     }
@@ -84,7 +84,7 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard { inner, _released: simulation::Released(self.resource()) }
     }
 
-    /// Waits in a simulation until the lock is free. False: the deadline came first.
+    /// Waits in a simulation until the lock is free. Returns `false` if the deadline passed first.
     #[cold]
     #[track_caller]
     fn wait_free(&self, task: &Task, deadline: Option<Duration>) -> bool {
@@ -99,7 +99,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-/// What a thread waits for that waits for this lock.
+/// The resource of a thread that waits for this lock.
 pub(crate) fn mutex_resource<T: ?Sized>(mutex: &parking_lot::Mutex<T>) -> Resource {
     Resource::Mutex(std::ptr::from_ref(mutex).cast::<()>().addr())
 }

@@ -10,12 +10,12 @@ pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use std::sync::LockResult;
 
-/// A lock with the calls of those of `std` and loom.
+/// A lock with the calls of `std` and loom.
 #[derive(Debug)]
 pub struct Mutex<T>(crate::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// A lock around `value`.
+    /// Creates a lock around `value`.
     pub const fn new(value: T) -> Self {
         Self(crate::Mutex::new(value))
     }

@@ -1,7 +1,7 @@
 //! A lock for many readers or one writer, with the calls of `parking_lot::RwLock`.
 //!
-//! In a simulation, as in `parking_lot`, no new reader gets in while a writer waits: a thread that reads twice at a
-//! time can wait for itself.
+//! In a simulation, as in `parking_lot`, no new reader gets the lock while a writer waits. So a thread that holds two
+//! read locks at a time can deadlock with itself.
 
 use crate::simulation::{self, Resource, Task};
 use std::fmt;
@@ -29,19 +29,19 @@ pub struct RwLockWriteGuard<'l, T: ?Sized> {
 }
 
 impl<T> RwLock<T> {
-    /// A lock around `value`.
+    /// Creates a lock around `value`.
     pub const fn new(value: T) -> Self {
         Self { inner: parking_lot::RwLock::new(value) }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Locks for reading; waits for it.
+    /// Locks for reading, and waits until that is possible.
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
@@ -60,7 +60,7 @@ impl<T: ?Sized> RwLock<T> {
         Some(RwLockReadGuard { inner, _released: simulation::Released(self.readers()) })
     }
 
-    /// Locks for writing; waits for it.
+    /// Locks for writing, and waits until that is possible.
     #[inline]
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
@@ -107,7 +107,7 @@ impl<T: ?Sized> RwLock<T> {
         while self.inner.is_locked() {
             task.block(self.writers(), None, place);
         }
-        // Readers that let this writer go first look again.
+        // Readers that let this writer precede them check again.
         task.wake_all(self.readers());
     }
 }

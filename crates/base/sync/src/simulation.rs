@@ -1,27 +1,26 @@
 //! A deterministic scheduler for the threads that use this crate.
 //!
-//! [`run`] starts a simulation: its first thread runs the body given, and whatever threads that starts belong to it.
-//! Each is a thread of the operating system, so thread-local state is its own, but exactly one of them runs; all
-//! others sleep at their *gate*. At every call of this crate the running thread passes a *point*: the step hook looks
-//! at the world, and the seeded generator says who goes on.
+//! [`run`] starts a simulation: its first thread runs the given body, and all threads that it starts belong to the
+//! simulation. Each simulated thread is a thread of the operating system, so it has its own thread-local state.
+//! Exactly one of them runs, and all others sleep at their *gate*. At every call of this crate the running thread
+//! passes a *point*: the step hook checks the state, and the seeded generator selects the next thread.
 //!
-//! * **Time** is virtual. A step takes a microsecond; when nobody can go on, the earliest deadline comes. Unless the
-//!   simulation is calm ([`set_calm`]), a deadline sometimes comes early, while others could still run: on a machine
-//!   that is slow enough everything takes too long.
-//! * **Laziness.** Now and then one thread is not chosen for a while as long as any other can run, and how often
-//!   threads change is itself a choice. So long delays in unlucky places are as common as even progress.
-//! * **Groups** are processes: [`kill`] makes all threads of a group vanish at the points where they are. A killed
-//!   thread unwinds from its point; whatever its destructors do must have no effect outside (a killed process's disk
-//!   must be closed to them).
+//! * **Time** is virtual. A step takes a microsecond. If no thread can run, time advances to the earliest deadline.
+//!   Unless the simulation is calm ([`set_calm`]), a deadline sometimes passes early, while threads can still run: on
+//!   a slow machine any operation may exceed its timeout.
+//! * **Laziness.** From time to time one thread is not selected while any other can run. The frequency of context
+//!   switches is itself a choice. So long delays at unfavourable points are as common as even progress.
+//! * **Groups** are processes: [`kill`] ends all threads of a group at their current points. A killed thread unwinds
+//!   from its point. Its destructors must have no effect outside (a killed process's disk must be closed to them).
 //! * **Failures**: a panic in any thread, an `Err` of the step hook, [`fail`], a deadlock, too many steps. The first
-//!   one ends the simulation and is returned with the seed; the same seed and the same program fail again in the same
-//!   way.
+//!   failure ends the simulation and is returned with the seed. The same seed and the same program fail again in the
+//!   same way.
 //! * **Planted bugs**: a simulation may turn on one of [`crate::planted`], in builds that have them.
 //!
-//! What is not simulated, and therefore must not decide anything in code that is to be repeatable: hash maps with
-//! random keys, addresses, the real clock.
+//! Hash maps with random keys, addresses and the real clock are not simulated. Code that has to be repeatable must not
+//! depend on them.
 //!
-//! Locks: `state` is a leaf that only the running thread takes, never while it sleeps at its gate.
+//! Locks: `state` is a leaf lock that only the running thread takes, never while it sleeps at its gate.
 
 mod choice;
 mod state;
@@ -36,22 +35,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
 use std::time::{Duration, Instant};
 
-/// How a simulation is to run.
+/// Settings of a simulation.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What all choices follow.
+    /// Seed of all choices.
     pub seed: u64,
-    /// A simulation that takes more steps has failed: somebody runs in circles.
+    /// Maximum number of steps. A longer simulation fails, because a thread loops.
     pub max_steps: u64,
-    /// Planted bug that is turned on.
+    /// The active planted bug.
     #[cfg(feature = "planted-bugs")]
     pub planted: Option<crate::planted::Bug>,
-    /// Keep what [`note`] says, for a failure.
+    /// Retain the texts of [`note`] for a failure.
     pub keep_notes: bool,
 }
 
 impl Options {
-    /// Usual options.
+    /// Default options.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -63,31 +62,31 @@ impl Options {
     }
 }
 
-/// What a simulation came to.
+/// Statistics of a simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Points passed.
+    /// Number of points.
     pub steps: u64,
-    /// Changes of threads.
+    /// Number of context switches.
     pub switches: u64,
     /// Virtual time.
     pub time: Duration,
-    /// Threads it had.
+    /// Number of threads.
     pub threads: u64,
-    /// Digest of every choice and everything traced: equal for equal runs.
+    /// Digest of all choices and traced values: equal runs have equal digests.
     pub trace: u64,
 }
 
 /// A simulation that failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Its seed.
+    /// Seed of the simulation.
     pub seed: u64,
-    /// What went wrong, and in which thread.
+    /// Description of the failure, with the name of its thread.
     pub message: String,
-    /// How far it came.
+    /// Statistics up to the failure.
     pub report: Report,
-    /// The last of what [`note`] said.
+    /// The last texts of [`note`].
     pub notes: Vec<String>,
 }
 
@@ -102,7 +101,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a thread can wait for.
+/// Resource for which a thread can wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Resource {
     Mutex(usize),
@@ -110,24 +109,24 @@ pub(crate) enum Resource {
     WriteLock(usize),
     Condvar(usize),
     Futex(usize),
-    /// Another thread's end.
+    /// The end of another thread.
     Thread(usize),
     /// The end of all threads of a group.
     Group(u32),
-    /// Being unparked.
+    /// A call of unpark.
     Unpark,
-    /// Its deadline only.
+    /// The thread's deadline only.
     Time,
 }
 
 impl Resource {
-    /// Somebody who holds it lets it go, even if all are killed.
+    /// Whether the resource is a lock: its holder releases it even if all threads are killed.
     fn is_lock(self) -> bool {
         matches!(self, Self::Mutex(_) | Self::ReadLock(_) | Self::WriteLock(_))
     }
 }
 
-/// Why a wait ended.
+/// Reason of the end of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Woken {
     Notified,
@@ -140,14 +139,14 @@ impl Woken {
     }
 }
 
-/// Simulations that are under way or were; never goes back to 0, so that the check is the cheapest there is.
+/// Whether this process ever ran a simulation. Never reset, so that the check is as cheap as possible.
 static HAS_SIMULATIONS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Task>>> = const { RefCell::new(None) };
 }
 
-/// False in every process that never ran a simulation.
+/// Returns `false` in every process that never ran a simulation.
 #[inline]
 pub(crate) fn may_be_simulated() -> bool {
     HAS_SIMULATIONS.load(Ordering::Relaxed)
@@ -162,7 +161,7 @@ fn running() -> Option<Arc<Task>> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-/// A point at which another thread may go on; nothing outside of a simulation.
+/// A point, at which another thread may be scheduled. No effect outside of a simulation.
 #[inline]
 pub fn point() {
     if may_be_simulated()
@@ -186,7 +185,7 @@ pub(crate) struct Shared {
     #[cfg(feature = "planted-bugs")]
     planted: Option<crate::planted::Bug>,
     keep_notes: bool,
-    /// What virtual time 0 is for those who ask for an instant.
+    /// Real instant of virtual time 0, for callers that need an instant.
     base: Instant,
     is_over: Mutex<bool>,
     over: Condvar,
@@ -207,7 +206,7 @@ impl Shared {
 pub(crate) struct Task {
     shared: Arc<Shared>,
     id: usize,
-    /// Its gate: open when it is its turn.
+    /// The thread's gate: open when it is scheduled.
     may_run: Mutex<bool>,
     gate: Condvar,
     in_hook: AtomicBool,
@@ -218,12 +217,12 @@ pub(crate) struct Task {
 /// The payload with which a killed thread unwinds.
 struct Killed;
 
-/// Is this panic's payload that of a killed thread?
+/// Whether this panic's payload is that of a killed thread.
 pub(crate) fn is_kill(payload: &(dyn Any + Send)) -> bool {
     payload.is::<Killed>()
 }
 
-/// On dropping, tells those who wait for a lock that it was released.
+/// Notifies threads that wait for a lock when dropped after its release.
 pub(crate) struct Released(pub(crate) Resource);
 
 impl Drop for Released {
@@ -243,7 +242,8 @@ impl Released {
         if let Resource::ReadLock(addr) = self.0 {
             task.wake_all(Resource::WriteLock(addr));
         }
-        // Between a release and what comes next somebody may get in. No unwinding from a destructor, though.
+        // Another thread may take the lock between the release and the next call. A destructor must not unwind,
+        // though.
         if !std::thread::panicking() {
             task.pass_point();
         }
@@ -267,7 +267,7 @@ impl Task {
         instant.saturating_duration_since(self.shared.base)
     }
 
-    /// Another thread may go on here.
+    /// A point, at which another thread may be scheduled.
     pub(crate) fn point(&self) {
         self.pass_point();
         self.leave_if_killed();
@@ -279,7 +279,7 @@ impl Task {
         self.hand_over(Some(next));
     }
 
-    /// Unwinds if the thread was killed, unless it does so already.
+    /// Unwinds if the thread was killed, unless it is already unwinding.
     pub(crate) fn leave_if_killed(&self) {
         if self.is_killed.load(Ordering::Acquire) && !std::thread::panicking() {
             resume_unwind(Box::new(Killed));
@@ -297,7 +297,7 @@ impl Task {
         woken
     }
 
-    /// Sleeps until woken for `on`, or until the deadline. Does not unwind.
+    /// Sleeps until a wake-up for `on`, or until the deadline. Does not unwind.
     pub(crate) fn block_quietly(
         &self,
         on: Resource,
@@ -330,7 +330,7 @@ impl Task {
         self.leave_if_killed();
     }
 
-    /// Waits for a thread's end even if this one was killed: that one was, too.
+    /// Waits for a thread's end even if this one was killed, because then the other one was killed, too.
     pub(crate) fn join_quietly(&self, id: usize, place: &'static Location<'static>) {
         self.call_hook();
         while !self.shared.state().has_ended(id) {
@@ -353,7 +353,7 @@ impl Task {
         self.shared.state().wake_thread(self.id, Resource::Unpark);
     }
 
-    /// Makes a thread that begins when it is chosen.
+    /// Creates a thread that begins when it is selected.
     pub(crate) fn bear(&self, name: &str, group: Option<u32>) -> Born {
         let mut state = self.shared.state();
         let group = group.unwrap_or_else(|| state.group_of(self.id));
@@ -376,12 +376,12 @@ impl Task {
         }
     }
 
-    /// Lets `next` run and sleeps until it is this thread's turn again.
+    /// Lets `next` run, and sleeps until this thread is selected again.
     fn hand_over(&self, next: Option<Arc<Task>>) {
         match next {
             Some(next) if next.id == self.id => return,
             Some(next) => next.open_gate(),
-            // The simulation has failed, and nobody can go on, not even to its end. Nobody opens this gate any more.
+            // The simulation has failed, and no thread can run, even to its end. This gate stays closed permanently.
             None => self.shared.set_over(),
         }
         self.wait_at_gate();
@@ -400,7 +400,7 @@ impl Task {
     }
 }
 
-/// A thread that was made but does not run yet.
+/// A created thread that does not run yet.
 pub(crate) struct Born {
     task: Arc<Task>,
     random_seed: u64,
@@ -425,16 +425,16 @@ impl Born {
         self.task.id
     }
 
-    /// Runs `body` in the present thread of the operating system, as this simulated thread. A kill ends here.
+    /// Runs `body` on the current operating-system thread, as this simulated thread. A kill ends here.
     pub(crate) fn live(self, body: impl FnOnce()) {
         self.task.wait_at_gate();
         CURRENT.with(|current| *current.borrow_mut() = Some(Arc::clone(&self.task)));
         fastrand::seed(self.random_seed);
-        // What a thread of a killed group was to have is dropped in the same way as what a killed thread has.
+        // Data of an unstarted thread of a killed group is dropped in the same way as data of a killed thread.
         let is_killed = self.task.is_killed.load(Ordering::Acquire);
         let lived = catch_unwind(AssertUnwindSafe(|| if is_killed { drop(body) } else { body() }));
         CURRENT.with(|current| *current.borrow_mut() = None);
-        // Any other panic was recorded when it happened.
+        // Any other panic was recorded when it occurred.
         drop(lived);
         let next = self.task.shared.state().end(self.task.id);
         match next {
@@ -444,10 +444,10 @@ impl Born {
     }
 }
 
-/// Runs `body` as the first thread of a simulation, in group 0. When it returns, threads that are left are killed.
+/// Runs `body` as the first thread of a simulation, in group 0. When `body` returns, the remaining threads are killed.
 ///
 /// # Errors
-/// The first failure, if there was one.
+/// The first failure.
 pub fn run<T: Send + 'static>(
     options: &Options,
     body: impl FnOnce() -> T + Send + 'static,
@@ -484,7 +484,7 @@ pub fn run<T: Send + 'static>(
         is_over = shared.over.wait(is_over).ignore_poison();
     }
     drop(is_over);
-    // What the hook holds may hold what the threads had.
+    // The hook may own data of the threads.
     drop(shared.hook.lock().ignore_poison().take());
     let (failure, report, notes) = shared.state().conclude();
     let returned = result.lock().ignore_poison().take();
@@ -497,7 +497,7 @@ pub fn run<T: Send + 'static>(
     }
 }
 
-/// A panic in a simulated thread is the simulation's failure and says nothing on standard error.
+/// Records a panic in a simulated thread as the simulation's failure, without output on standard error.
 fn record_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| match running() {
@@ -519,7 +519,7 @@ fn record_panics() {
     }));
 }
 
-/// The simulation's side of the running thread, hook or not.
+/// The running simulated thread, in a step hook or not.
 fn expect_running() -> Arc<Task> {
     match running() {
         Some(task) => task,
@@ -527,8 +527,8 @@ fn expect_running() -> Arc<Task> {
     }
 }
 
-/// From now on `check` is called at every point, by whatever thread passes it. It must not wait for anything: locks may
-/// be held by threads that sleep at a point. An `Err` is the simulation's failure.
+/// Sets a function that every thread calls at every point. It must not wait, because threads that sleep at a point may
+/// hold locks. An `Err` is the simulation's failure.
 pub fn set_step_hook(check: impl FnMut() -> Result<(), String> + Send + 'static) {
     let task = expect_running();
     *task.shared.hook.lock().ignore_poison() = Some(Box::new(check));
@@ -543,36 +543,37 @@ pub fn fail(message: &str) {
     }
 }
 
-/// A generator that follows the seed.
+/// A random generator derived from the seed.
 pub fn random() -> fastrand::Rng {
     let task = expect_running();
     let seed = task.shared.state().fork_random();
     fastrand::Rng::with_seed(seed)
 }
 
-/// Calm: deadlines come only when nobody can run, and no thread is lazy. What must be done in time is done in time.
+/// Sets calm: deadlines pass only when no thread can run, and no thread is lazy. So every operation meets its deadline
+/// if it can.
 pub fn set_calm(is_calm: bool) {
     expect_running().shared.state().set_calm(is_calm);
 }
 
-/// Virtual time since the start.
+/// Virtual time since the start of the simulation.
 pub fn time() -> Duration {
     expect_running().now()
 }
 
-/// Points passed so far.
+/// Number of points so far.
 pub fn steps() -> u64 {
     expect_running().shared.state().steps
 }
 
-/// Adds to the digest of the run.
+/// Adds a value to the digest of the run.
 pub fn trace(value: u64) {
     if let Some(task) = running() {
         task.shared.state().mix(value);
     }
 }
 
-/// Says something for the report of a failure, if that is wanted.
+/// Adds a text to the report of a failure, if notes are retained.
 pub fn note(text: impl FnOnce() -> String) {
     if let Some(task) = running() {
         let text = text();
@@ -582,7 +583,7 @@ pub fn note(text: impl FnOnce() -> String) {
     }
 }
 
-/// Starts a thread in a group; see the module.
+/// Starts a thread in a group, which stands for a process.
 pub fn spawn_in_group(group: u32, name: &str, body: impl FnOnce() + Send + 'static) {
     let born = expect_running().bear(name, Some(group));
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || born.live(body));
@@ -591,12 +592,12 @@ pub fn spawn_in_group(group: u32, name: &str, body: impl FnOnce() + Send + 'stat
     }
 }
 
-/// Makes all threads of a group vanish, as a killed process's do. Not the caller's own.
+/// Kills all threads of a group, like those of a killed process. The caller must be of another group.
 pub fn kill(group: u32) {
     expect_running().shared.state().kill(group);
 }
 
-/// Waits until a group has no threads left. Nothing may hold it up but its own threads.
+/// Waits until a group has no threads left. Only the group's own threads may delay that.
 #[track_caller]
 pub fn wait_for_end_of(group: u32) {
     let task = expect_running();
@@ -607,7 +608,7 @@ pub fn wait_for_end_of(group: u32) {
     }
 }
 
-/// Has a group no threads left?
+/// Whether a group has no threads left.
 pub fn has_ended(group: u32) -> bool {
     expect_running().shared.state().has_group_ended(group)
 }

@@ -1,7 +1,7 @@
 //! Threads with the calls of `std::thread`.
 //!
-//! A thread that a simulated thread starts belongs to the same simulation and, unless told otherwise, to the same
-//! group.
+//! A thread that a simulated thread starts belongs to the same simulation. Unless specified, it also belongs to the
+//! same group.
 
 use crate::simulation::{self, Born, Resource, Task};
 use redoubt_locks::IgnorePoison;
@@ -10,10 +10,10 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What a thread returned, or the payload of its panic.
+/// Return value of a thread, or the payload of its panic.
 pub type Result<T> = std::thread::Result<T>;
 
-/// Settings of a thread to be started.
+/// Settings of a new thread.
 #[derive(Debug, Default)]
 pub struct Builder {
     name: Option<String>,
@@ -30,22 +30,22 @@ enum Kind<T> {
 }
 
 impl Builder {
-    /// A thread without a name.
+    /// Settings of a thread without a name.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Its name.
+    /// Sets the thread's name.
     #[must_use]
     pub fn name(mut self, name: String) -> Self {
         self.name = Some(name);
         self
     }
 
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// The operating system has no room for another thread.
+    /// The operating system cannot create another thread.
     pub fn spawn<F, T>(self, body: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -77,7 +77,7 @@ impl Builder {
 /// Starts a thread.
 ///
 /// # Panics
-/// If the operating system has no room for another thread.
+/// If the operating system cannot create another thread.
 pub fn spawn<F, T>(body: F) -> JoinHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -93,7 +93,7 @@ impl<T> JoinHandle<T> {
     /// Waits until the thread has ended.
     ///
     /// # Errors
-    /// The payload of its panic.
+    /// The payload of the thread's panic.
     #[track_caller]
     pub fn join(self) -> Result<T> {
         match self.0 {
@@ -108,7 +108,7 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Has it ended?
+    /// Whether the thread has ended.
     pub fn is_finished(&self) -> bool {
         match &self.0 {
             Kind::Real(handle) => handle.is_finished(),
@@ -142,7 +142,7 @@ impl Drop for Children {
     }
 }
 
-/// Runs `body`, which may start threads that borrow; returns when they have ended.
+/// Runs `body`, which may start threads with borrowed data. Returns when these threads have ended.
 #[track_caller]
 pub fn scope<'env, F, T>(body: F) -> T
 where
@@ -172,7 +172,7 @@ impl<'scope> Scope<'scope, '_> {
                 self.inner.spawn(move || {
                     let mut failed = None;
                     born.live(|| failed = catch_unwind(AssertUnwindSafe(body)).err());
-                    // That a thread was killed is known to the one that waits: it is killed, too.
+                    // A killed thread needs no report: the waiting thread is killed, too.
                     if let Some(payload) = failed.filter(|payload| !simulation::is_kill(&**payload)) {
                         resume_unwind(payload);
                     }
@@ -182,7 +182,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-/// A thread that [`park`] and [`Thread::unpark`] are about.
+/// Handle of a thread for [`park`] and [`Thread::unpark`].
 #[derive(Clone, Debug)]
 pub struct Thread(Parked);
 
@@ -210,7 +210,7 @@ pub fn current() -> Thread {
 }
 
 impl Thread {
-    /// Ends its [`park`], now or when it comes.
+    /// Ends the current or next [`park`] of the thread.
     pub fn unpark(&self) {
         match &self.0 {
             Parked::Real(thread) => thread.unpark(),
@@ -230,7 +230,7 @@ pub fn park() {
     }
 }
 
-/// Sleeps.
+/// Sleeps for a duration.
 #[track_caller]
 pub fn sleep(time: Duration) {
     match simulation::may_be_simulated().then(simulation::current).flatten() {
@@ -244,7 +244,7 @@ pub fn sleep(time: Duration) {
     }
 }
 
-/// Lets others continue.
+/// Lets other threads run.
 pub fn yield_now() {
     match simulation::may_be_simulated().then(simulation::current).flatten() {
         Some(task) => task.point(),

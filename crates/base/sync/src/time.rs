@@ -3,7 +3,7 @@
 use crate::simulation;
 use std::time::{Duration, Instant};
 
-/// The present time; virtual in a simulation.
+/// Current time; virtual in a simulation.
 #[inline]
 pub fn now() -> Instant {
     if simulation::may_be_simulated()
@@ -14,7 +14,7 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// The time passed since `earlier`; zero if that is still to come.
+/// Time since `earlier`, or zero if `earlier` is in the future.
 #[inline]
 pub fn elapsed(earlier: Instant) -> Duration {
     now().saturating_duration_since(earlier)

@@ -1,4 +1,4 @@
-//! What a simulation finds, and that it is repeatable.
+//! Errors that a simulation detects, and its repeatability.
 
 use redoubt_sync::simulation::{self, Failure, Options, Report};
 use redoubt_sync::{Condvar, Mutex, RwLock, thread, time};
@@ -83,7 +83,7 @@ fn a_deadlock_is_reported_with_who_waits_where() {
     assert!(failure.message.contains("tests/simulation.rs"), "{failure}");
 }
 
-/// A flag and a condition variable; whoever sets the flag forgets the lock if `forget`.
+/// Uses a flag and a condition variable. With `forget`, the thread that sets the flag does not take the lock.
 fn hand_over(forget: bool) {
     let shared = Arc::new((Mutex::new(()), AtomicBool::new(false), Condvar::new()));
     let theirs = Arc::clone(&shared);
@@ -221,7 +221,7 @@ fn threads_park_and_futexes_wake() {
     });
 }
 
-/// A little of everything.
+/// A mixture of all calls.
 fn mixture() -> u64 {
     let turns = Arc::new(AtomicU64::new(0));
     let lock = Arc::new(Mutex::new(Vec::new()));
@@ -268,7 +268,7 @@ fn a_killed_group_vanishes_and_leaves_its_locks() {
         let (theirs, told) = (Arc::clone(&lock), Told(Arc::clone(&dropped)));
         simulation::spawn_in_group(7, "victim", move || {
             let _told = told;
-            // Threads of a group start threads of it.
+            // Threads of a group start threads in the same group.
             let again = Arc::clone(&theirs);
             let _other = thread::spawn(move || {
                 loop {

@@ -39,12 +39,12 @@ pub fn copy_program(to: &Path) {
     assert!(status.success(), "cp to {}: {status}", to.display());
 }
 
-/// In a child process: what [`command`]'s caller added.
+/// In a child process: the arguments that the caller of [`command`] added.
 pub fn arguments() -> Vec<String> {
     std::env::args().skip(3).collect()
 }
 
-/// In a child process: the argument number `index` as whatever it is.
+/// In a child process: argument number `index`, parsed.
 ///
 /// # Panics
 /// If it is missing or cannot be parsed.
@@ -69,7 +69,7 @@ pub fn run_and_exit(children: &[(&str, fn())]) {
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
         std::process::exit(status(child));
     }
-    // Another list of the same program may have it. If none has, the harness refuses the argument.
+    // Another list of the same program may have it. Otherwise, the harness rejects the argument.
 }
 
 fn status(child: impl FnOnce() + UnwindSafe) -> i32 {

@@ -1,10 +1,10 @@
-//! What the tests of all crates share, and no product crate may depend on.
+//! Helpers for the tests of all crates. No product crate may depend on them.
 //!
-//! * [`skip`] reports what cannot run on this machine. * [`setting`] reads lengths and seeds of long runs.
+//! * [`skip`] reports tests that cannot run on this machine. * [`setting`] reads lengths and seeds of long runs.
 //! * [`wait`]: waits for observable states. * [`port`]: TCP ports. * [`child`]: processes that a test starts.
 //! * [`Mount`], [`LoopDevice`]: small disks. * [`NetworkPair`]: two networks.
 //! * [`planted`]: programs with planted bugs. * [`listed`]: lists in the documentation.
-//! * [`model_checker`]: locks and atomics whose interleavings are all tried.
+//! * [`model_checker`]: locks and atomics for tests of all interleavings.
 
 pub mod child;
 pub mod listed;

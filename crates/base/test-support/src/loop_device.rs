@@ -6,19 +6,19 @@ use std::process::Command;
 
 use crate::mount::run;
 
-/// A block device, gone when dropped.
+/// A block device, which is detached on drop.
 #[derive(Debug)]
 pub struct LoopDevice {
     path: PathBuf,
-    /// Its own, which goes with it.
+    /// Its own image file, which is removed on drop.
     image: Option<tempfile::NamedTempFile>,
 }
 
 impl LoopDevice {
-    /// On a sparse file of its own, of `len_bytes`.
+    /// Creates a device on a sparse file of its own, of `len_bytes`.
     ///
     /// # Errors
-    /// Where this machine does not allow it.
+    /// If this machine does not allow it.
     pub fn create(len_bytes: u64) -> Result<Self> {
         let image = tempfile::Builder::new().prefix("rdtl-").tempfile()?;
         image.as_file().set_len(len_bytes)?;
@@ -27,16 +27,16 @@ impl LoopDevice {
         Ok(device)
     }
 
-    /// On an image that is there.
+    /// Creates a device on an existing image.
     ///
     /// # Errors
-    /// Where this machine does not allow it.
+    /// If this machine does not allow it.
     pub fn on(image: &Path) -> Result<Self> {
         let path = run(Command::new("losetup").args(["--find", "--show"]).arg(image))?;
         Ok(Self { path: PathBuf::from(path.trim()), image: None })
     }
 
-    /// The device.
+    /// Path of the device.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -44,7 +44,7 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        // Fails only where it is gone already.
+        // Fails only if the device is gone already.
         let _ = run(Command::new("losetup").arg("--detach").arg(&self.path));
     }
 }

@@ -1,18 +1,18 @@
-//! File systems for tests: a small one that can be filled, and one that cannot be written.
+//! File systems for tests: a small one to fill, and a read-only one.
 //!
-//! Mounting needs root and, for the small one, a loop device. Where that is missing the caller is told why and skips
-//! its test. Dropping unmounts.
+//! A mount needs root and, for the small file system, a loop device. Without these, the caller gets an error with the
+//! reason, and skips its test. The drop unmounts.
 
 use std::fs::File;
 use std::io::{Error, Result, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Something mounted in a temporary directory of its own.
+/// A file system, mounted in a temporary directory of its own.
 #[derive(Debug)]
 pub struct Mount {
     point: PathBuf,
-    // After the mount point is free, so that nothing mounted is removed with it.
+    // Dropped after the unmount, so that the removal affects no mounted file.
     _temporary: tempfile::TempDir,
 }
 
@@ -20,7 +20,7 @@ impl Mount {
     /// An ext4 file system of `len_bytes` on a loop device, without blocks reserved for root.
     ///
     /// # Errors
-    /// Where this machine does not allow it.
+    /// If this machine does not allow it.
     pub fn small_disk(len_bytes: u64) -> Result<Self> {
         Self::disk(len_bytes, &[])
     }
@@ -28,7 +28,7 @@ impl Mount {
     /// [`Mount::small_disk`] that can encrypt files.
     ///
     /// # Errors
-    /// Where this machine, or its kernel, does not allow it.
+    /// If this machine or its kernel does not allow it.
     pub fn encrypting_disk(len_bytes: u64) -> Result<Self> {
         Self::disk(len_bytes, &["-O", "encrypt"])
     }
@@ -42,10 +42,10 @@ impl Mount {
         Ok(Self { point, _temporary: temporary })
     }
 
-    /// The file system in an image, which is changed.
+    /// Mounts the file system in an image, and changes the image.
     ///
     /// # Errors
-    /// Where this machine does not allow it.
+    /// If this machine does not allow it.
     pub fn of_image(image: &Path) -> Result<Self> {
         let (temporary, point) = mount_point()?;
         std::os::unix::fs::symlink(image.canonicalize()?, temporary.path().join("image"))?;
@@ -53,15 +53,15 @@ impl Mount {
         Ok(Self { point, _temporary: temporary })
     }
 
-    /// The bytes of a disk, as they are on it once everything is written out.
+    /// Path of the disk's image, which is complete after all data is written out.
     pub fn image(&self) -> PathBuf {
         self._temporary.path().join("image")
     }
 
-    /// Has everything written to a disk, and nothing of it kept in memory, by unmounting and mounting it again.
+    /// Unmounts and mounts a disk again, so that all data is on the disk and none is cached.
     ///
     /// # Errors
-    /// While something on it is open.
+    /// If a file on the disk is open.
     pub fn remount(&self) -> Result<()> {
         run(Command::new("umount").arg(&self.point))?;
         run(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(&self.point)).map(drop)
@@ -70,7 +70,7 @@ impl Mount {
     /// A read-only view of `directory`.
     ///
     /// # Errors
-    /// Where this machine does not allow it.
+    /// If this machine does not allow it.
     pub fn read_only(directory: &Path) -> Result<Self> {
         let (temporary, point) = mount_point()?;
         run(Command::new("mount").arg("--bind").arg(directory).arg(&point))?;
@@ -79,15 +79,15 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Where it is.
+    /// Path of the mount point.
     pub fn path(&self) -> &Path {
         &self.point
     }
 
-    /// Takes all the room there is with one file; returns its path.
+    /// Fills the disk with one file, and returns its path.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// If the file cannot be created.
     pub fn fill(&self) -> Result<PathBuf> {
         let path = self.point.join("filler");
         let mut file = File::options().append(true).create(true).open(&path)?;
@@ -95,7 +95,7 @@ impl Mount {
             let piece = vec![1; len_bytes];
             while file.write_all(&piece).is_ok() {}
         }
-        // The blocks are taken; whether they reach the disk does not matter.
+        // The blocks are allocated; they need not reach the disk.
         let _ = file.sync_all();
         Ok(path)
     }
@@ -105,7 +105,7 @@ impl Drop for Mount {
     fn drop(&mut self) {
         let unmounted = Command::new("umount").arg(&self.point).status();
         if !unmounted.is_ok_and(|status| status.success()) {
-            // Something still uses it: it goes when that ends.
+            // A process still uses it: the unmount completes when that ends.
             let _ = Command::new("umount").arg("--lazy").arg(&self.point).status();
         }
     }
@@ -118,7 +118,7 @@ fn mount_point() -> Result<(tempfile::TempDir, PathBuf)> {
     Ok((temporary, point))
 }
 
-/// Runs `command`, and has what it says in its error.
+/// Runs `command`, and returns its output, also in its error.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| Error::new(error.kind(), format!("{program}: {error}")))?;

@@ -1,28 +1,28 @@
-//! Two network namespaces with a cable between them, or with a third one in which two cables end. Needs root.
+//! Two network namespaces with a cable between them, or with cables to a third namespace. Needs root.
 //!
-//! Invariant: the names carry this program's process id and a number, so no other program has them; dropping removes
-//! them, and with them the interfaces.
+//! Invariant: the names contain this program's process id and a number, so no other program uses them. The drop
+//! removes the namespaces with their interfaces.
 
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// See the module. On both sides the interface is [`NetworkPair::INTERFACE`]; the server's has 10.79.0.1 and fd79::1,
-/// the client's the addresses with a 2.
+/// Two connected network namespaces. On both sides the interface is [`NetworkPair::INTERFACE`]. The server has the
+/// addresses 10.79.0.1 and fd79::1, the client has those that end in 2.
 #[derive(Debug)]
 pub struct NetworkPair {
     base: String,
 }
 
-/// One of the two.
+/// A namespace of the pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The first.
+    /// The first namespace.
     Server,
-    /// The second.
+    /// The second namespace.
     Client,
-    /// Where the cables end, of a pair that has that.
+    /// The third namespace, with the ends of both cables, if the pair has one.
     Middle,
 }
 
@@ -37,20 +37,20 @@ pub fn run(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {text}");
 }
 
-/// A cable between two interfaces, each a namespace and a name.
+/// Creates a cable between two interfaces, each given by a namespace and a name.
 fn cable([first, name]: [&str; 2], [second, other]: [&str; 2]) {
     let begin = ["link", "add", name, "netns", first, "type", "veth", "peer", "name", other, "netns", second];
     run("ip", &begin);
 }
 
 impl NetworkPair {
-    /// The interface on either side.
+    /// Name of the interface on either side.
     pub const INTERFACE: &str = "v0";
 
-    /// The ends of the cables in the middle: the server's, and the client's.
+    /// Ends of the cables in the middle: the server's, and the client's.
     pub const ENDS: [&str; 2] = ["to-server", "to-client"];
 
-    /// Makes one. `None` without root.
+    /// Creates a pair. `None` without root.
     ///
     /// # Panics
     /// If `ip` fails.
@@ -62,8 +62,8 @@ impl NetworkPair {
         Some(pair)
     }
 
-    /// Makes one whose cables end in a third namespace ([`Side::Middle`]): nothing passes but what somebody there
-    /// passes on. `None` without root.
+    /// Creates a pair with a third namespace ([`Side::Middle`]), where the cables end: a program there has to forward
+    /// all packets. `None` without root.
     ///
     /// # Panics
     /// If `ip` fails.
@@ -72,7 +72,7 @@ impl NetworkPair {
         let middle = pair.name(Side::Middle);
         for (side, end) in [Side::Server, Side::Client].into_iter().zip(Self::ENDS) {
             cable([&pair.name(side), Self::INTERFACE], [&middle, end]);
-            // It says nothing by itself.
+            // The interface sends nothing by itself.
             run("ip", &["-n", &middle, "link", "set", end, "addrgenmode", "none", "up"]);
         }
         pair.begin();
@@ -104,7 +104,7 @@ impl NetworkPair {
         }
     }
 
-    /// The namespace of a side.
+    /// Name of a side's namespace.
     pub fn name(&self, side: Side) -> String {
         let side = match side {
             Side::Server => "s",
@@ -114,10 +114,10 @@ impl NetworkPair {
         format!("{}{side}", self.base)
     }
 
-    /// Does something in a namespace: what it opens stays there.
+    /// Calls a function in a namespace. Its sockets stay in that namespace.
     ///
     /// # Panics
-    /// If that panics, or there is no such namespace any more.
+    /// If the call panics, or the namespace is gone.
     #[expect(clippy::expect_used, reason = "it is called by tests")]
     pub fn within<Done: Send>(&self, side: Side, call: impl FnOnce() -> Done + Send) -> Done {
         let namespace =
@@ -132,7 +132,7 @@ impl NetworkPair {
         })
     }
 
-    /// A command in a namespace.
+    /// Returns a command that runs in a namespace.
     pub fn command(&self, side: Side, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name(side)]).arg(program);
@@ -143,7 +143,7 @@ impl NetworkPair {
 impl Drop for NetworkPair {
     fn drop(&mut self) {
         for side in [Side::Server, Side::Client, Side::Middle] {
-            // It may not have been made, if making failed.
+            // The namespace may not exist, if its creation failed.
             let _ = Command::new("ip").args(["netns", "del", &self.name(side)]).output();
         }
     }

@@ -16,7 +16,7 @@ pub fn is_compiled_into(program: &Path) -> std::io::Result<bool> {
     Ok(bytes.windows(marker.len()).any(|window| window == marker.as_bytes()))
 }
 
-/// Fails the test unless its own program has the marker: the search for it in other files means something.
+/// Fails the test unless its own program has the marker. So the search in other files is meaningful.
 ///
 /// # Panics
 /// The marker is missing, or the program cannot be read.

@@ -1,11 +1,11 @@
-//! Waits of tests: for a state that can be observed, never for a time.
+//! Waits of tests for observable states, never for a time.
 //!
-//! [`GUARD`] only ends a test that would hang. It is many times what a busy machine needs, so it is never the verdict
-//! on how fast something is.
+//! [`GUARD`] only ends a test that would hang. It is many times the time that a busy machine needs, so it never
+//! decides whether an operation is fast.
 
 use std::time::{Duration, Instant};
 
-/// After this time without the state it is taken for granted that it never comes.
+/// Time after which an awaited state counts as unreachable.
 pub const GUARD: Duration = Duration::from_secs(180);
 
 /// Waits until `condition` holds.
@@ -16,10 +16,10 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     until_some(what, || condition().then_some(()));
 }
 
-/// Waits until `find` finds something, and returns it.
+/// Waits until `find` returns a value, and returns it.
 ///
 /// # Panics
-/// If it finds nothing within [`GUARD`].
+/// If there is no value within [`GUARD`].
 pub fn until_some<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     let mut pause = Duration::from_micros(50);
@@ -38,11 +38,11 @@ pub fn this_thread() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// Calls that are tried by [`assert_at_once`].
+/// Number of calls that [`assert_at_once`] tries.
 const TRIES: usize = 20;
 
-/// Asserts that a call does not wait: each wait is a sleep in the kernel. A busy machine makes a thread sleep for other
-/// reasons, too, but not each time, so one of several calls without a sleep is the proof.
+/// Asserts that a call does not wait: each wait is a sleep in the kernel. On a busy machine a thread also sleeps for
+/// other reasons, but not in each call. So one of several calls without a sleep is the proof.
 ///
 /// # Panics
 /// If all calls sleep.
@@ -60,10 +60,10 @@ pub fn assert_at_once(what: &str, mut call: impl FnMut()) {
     panic!("{what} slept each time: {slept:?}");
 }
 
-/// CPU time of the calling thread: what other programs do does not count.
+/// CPU time of the calling thread, without that of other programs.
 ///
 /// # Panics
-/// If the kernel does not know it.
+/// If the kernel does not support it.
 #[expect(clippy::expect_used, reason = "it is called by tests")]
 pub fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -83,7 +83,7 @@ pub fn until_asleep(thread: i32) {
     });
 }
 
-/// The system call in which a thread of this process sleeps: its number and its arguments. `None`: the thread runs, or
+/// System call in which a thread of this process sleeps: its number and its arguments. `None` if the thread runs or
 /// has ended. `thread` is its `gettid`.
 pub fn system_call(thread: i32) -> Option<(i64, [u64; 6])> {
     parse_call(&std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?)
@@ -106,7 +106,7 @@ pub fn until_in_call(thread: i32, numbers: &[i64]) -> [u64; 6] {
     })
 }
 
-/// How often a thread of this process has gone to sleep in the kernel since it began. `thread` is its `gettid`.
+/// Number of times that a thread of this process has slept in the kernel. `thread` is its `gettid`.
 ///
 /// # Panics
 /// If there is no such thread.

@@ -1,7 +1,7 @@
 //! Contents of a certificate: serial number, names, validity.
 //!
-//! Only the fields that are needed, and only to decide about certificates whose signature rustls has checked before.
-//! Anything that does not have the expected shape is `None`, never a guess.
+//! Reads only the required fields, and only to decide about certificates whose signature rustls has checked before. A
+//! field with another shape than expected results in `None`, never in a guess.
 
 use crate::identity::Identity;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,14 +21,14 @@ pub struct CertificateFacts {
     pub not_before: i64,
     /// Valid up to this time, in seconds since 1970.
     pub not_after: i64,
-    /// Host names and addresses it is for.
+    /// Host names and addresses that it is valid for.
     pub hosts: Vec<String>,
-    /// Its URIs, which say who its owner is.
+    /// URIs, which identify its owner.
     pub uris: Vec<String>,
 }
 
 impl CertificateFacts {
-    /// Reads a certificate. `None`: it does not have the shape of one.
+    /// Reads a certificate. Returns `None` if the bytes do not have its shape.
     pub fn read(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let serial = certificate.raw_serial();
@@ -48,7 +48,7 @@ impl CertificateFacts {
                 GeneralName::DNSName(host) => facts.hosts.push((*host).to_owned()),
                 GeneralName::URI(uri) => facts.uris.push((*uri).to_owned()),
                 GeneralName::IPAddress(bytes) => facts.hosts.push(address(bytes)?.to_string()),
-                // A name that cannot be read could be the one that matters.
+                // An unreadable name could be the relevant one.
                 GeneralName::Invalid(..) => return None,
                 _ => {}
             }
@@ -56,7 +56,7 @@ impl CertificateFacts {
         Some(facts)
     }
 
-    /// Whom it speaks for. `None` unless it says exactly one that is known.
+    /// Identity of the owner. `None` unless the certificate contains exactly one known identity.
     pub fn identity(&self) -> Option<Identity> {
         match self.uris.as_slice() {
             [uri] => Identity::from_uri(uri),
@@ -64,14 +64,14 @@ impl CertificateFacts {
         }
     }
 
-    /// The serial number in hexadecimal digits, without leading zeros, as lists of removed certificates have it.
+    /// Serial number in hexadecimal digits, without leading zeros, as in lists of removed certificates.
     pub fn serial_text(&self) -> String {
         let digits: String = self.serial.iter().map(|byte| format!("{byte:02x}")).collect();
         digits.trim_start_matches('0').to_owned()
     }
 }
 
-/// A time for people, in UTC.
+/// Formats a time for people, in UTC.
 pub fn time_text(seconds: i64) -> String {
     let Ok(time) = OffsetDateTime::from_unix_timestamp(seconds) else {
         return format!("{seconds} s after 1970");
@@ -81,7 +81,7 @@ pub fn time_text(seconds: i64) -> String {
     format!("{year:04}-{:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC", u8::from(month))
 }
 
-/// Seconds since 1970.
+/// Current time in seconds since 1970.
 pub fn now() -> i64 {
     OffsetDateTime::now_utc().unix_timestamp()
 }

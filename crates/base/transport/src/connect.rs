@@ -1,4 +1,4 @@
-//! Connecting to a node.
+//! Connections to a node.
 
 use crate::connection::Connection;
 use crate::error::TransportError;
@@ -10,17 +10,17 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a node is reached: with TLS, or in plain text.
+/// Connection settings for a node, with TLS or in plain text.
 #[derive(Clone)]
 pub struct Connector {
     /// Address of the node, `host:port`.
     pub address: String,
-    /// With TLS, so.
+    /// TLS settings; `None` for plain text.
     pub tls: Option<Arc<ClientTls>>,
-    /// A peer that acknowledges nothing for so long is gone, also while nothing is read or written; else the kernel's
-    /// own patience counts.
+    /// Time without an acknowledgement after which the peer counts as gone, even while no data is transferred. `None`:
+    /// the kernel's own timeout applies.
     pub silence_limit: Option<Duration>,
-    /// Where the node is on this host, its local socket is tried before TCP ([`crate::local`]).
+    /// Whether to try the node's local socket ([`crate::local`]) before TCP, if the node is on this host.
     pub local_socket: bool,
 }
 
@@ -31,8 +31,8 @@ impl std::fmt::Debug for Connector {
 }
 
 impl Connector {
-    /// Connects, trying all addresses of the name, each for at most `connect_timeout`. The connection has the deadline
-    /// `greeting_timeout`, which began before TLS; the caller takes it away when the node has greeted.
+    /// Connects, and tries all addresses of the name, each for at most `connect_timeout`. The connection has the
+    /// deadline `greeting_timeout`, which begins before TLS. The caller removes it after the node's greeting.
     ///
     /// # Errors
     /// [`TransportError`].
@@ -58,8 +58,8 @@ impl Connector {
         Err(last.into())
     }
 
-    /// A connection over the local socket, if that is wanted and can be had. What is wrong with it is not told: the same
-    /// node is asked again over TCP.
+    /// Returns a connection over the local socket, if that is wanted and available. Errors are not reported, because
+    /// the same node is then tried over TCP.
     fn connect_locally(&self, node: SocketAddr, greeting_timeout: Duration) -> Option<Arc<dyn Connection>> {
         if !self.local_socket {
             return None;
@@ -84,7 +84,7 @@ fn no_address() -> Error {
     Error::new(ErrorKind::NotFound, "the name has no address")
 }
 
-/// Connects by TCP, as [`Connector::connect`] does, in plain text.
+/// Connects by TCP in plain text, like [`Connector::connect`].
 ///
 /// # Errors
 /// [`TransportError::Io`].

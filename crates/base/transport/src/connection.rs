@@ -8,45 +8,45 @@ use std::time::Duration;
 
 /// A blocking duplex connection. All calls take `&self`: one thread may read while others write.
 pub trait Connection: Debug + Send + Sync {
-    /// Reads some bytes into `out`, at least one; 0 (for a non-empty `out`): the peer ended the connection.
+    /// Reads at least one byte into `out`. Returns 0 (for a non-empty `out`) if the peer closed the connection.
     ///
     /// # Errors
-    /// `WouldBlock` or `TimedOut` when a timeout or deadline has passed, anything else when the connection is of
-    /// no use any more.
+    /// `WouldBlock` or `TimedOut` after a timeout or deadline. After any other error the connection is unusable.
     fn read(&self, out: &mut [u8]) -> Result<usize>;
 
-    /// Writes all of `bytes`, after those of earlier calls and before those of later ones.
+    /// Writes all of `bytes`, after those of earlier calls and before those of later calls.
     ///
     /// # Errors
-    /// The connection is of no use any more: part of the bytes may have been sent.
+    /// The connection is unusable: part of the bytes may have been sent.
     fn write_all(&self, bytes: &[u8]) -> Result<()>;
 
-    /// As [`Connection::write_all`], without waiting for the peer. The next write waits for what it has held back.
+    /// Like [`Connection::write_all`], without waiting for the peer. The next write waits for the bytes that this one
+    /// held back.
     ///
     /// # Errors
-    /// As [`Connection::write_all`].
+    /// See [`Connection::write_all`].
     fn write_now(&self, bytes: &[u8]) -> Result<Written>;
 
-    /// Ends both directions and with them every call that is under way. Repeating it does nothing.
+    /// Closes both directions, and ends every call in progress. Further calls have no effect.
     fn shutdown(&self);
 
-    /// A read that gets no byte for so long fails. `None`, the default: it waits.
+    /// Sets the time without a received byte after which a read fails. `None`, the default: no timeout.
     ///
     /// # Errors
-    /// When it cannot be set, for example to a zero duration.
+    /// If the value is invalid, for example a zero duration.
     fn set_read_timeout(&self, timeout: Option<Duration>) -> Result<()>;
 
-    /// A write of which the peer takes nothing for so long fails. `None`, the default: it waits.
+    /// Sets the time without any accepted byte after which a write fails. `None`, the default: no timeout.
     ///
     /// # Errors
-    /// As [`Connection::set_read_timeout`].
+    /// See [`Connection::set_read_timeout`].
     fn set_write_timeout(&self, timeout: Option<Duration>) -> Result<()>;
 
-    /// Everything that is read or written from now on must be done within this time, all of it together: a peer
-    /// that sends a byte now and then does not extend it. `None`, the default: there is no such limit.
+    /// Sets the total time for all following reads and writes: a peer that sends single bytes does not extend it.
+    /// `None`, the default: no deadline.
     ///
     /// # Errors
-    /// As [`Connection::set_read_timeout`].
+    /// See [`Connection::set_read_timeout`].
     fn set_deadline(&self, within: Option<Duration>) -> Result<()>;
 
     /// The peer's address or name, for people.
@@ -55,46 +55,45 @@ pub trait Connection: Debug + Send + Sync {
     /// The authenticated identity of the peer.
     fn identity(&self) -> &Identity;
 
-    /// Until when the certificate is valid with which the peer proved it, in seconds since 1970. `None`: it proved
-    /// nothing.
+    /// Time up to which the peer's certificate is valid, in seconds since 1970. `None`: the peer did not authenticate.
     fn peer_certificate_expires_s(&self) -> Option<i64> {
         None
     }
 
-    /// Whether it goes over the node's local socket ([`crate::local`]) and not over TCP.
+    /// Whether the connection uses the node's local socket ([`crate::local`]) and not TCP.
     fn is_over_local_socket(&self) -> bool {
         false
     }
 
-    /// Whether there is a network between the two, as far as is known. Costs nothing to ask.
+    /// Whether there is a known network between the two ends. The call is cheap.
     fn crosses_network(&self) -> bool {
         false
     }
 
-    /// How long what is sent is on its way. `None`: there is no network between the two, or nothing is known about it.
+    /// Transmission delay. `None` without a network between the two ends, or if it is unknown.
     fn delay(&self) -> Option<Delay> {
         None
     }
 }
 
-/// Outcome of a write that does not wait.
+/// Result of a write that does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// All are on their way.
+    /// All bytes were sent.
     All,
-    /// The connection has taken them, and holds back what the peer has no room for: the next write sends that first,
-    /// be it one of no bytes.
+    /// The connection has accepted the bytes, and holds back those that the peer has no space for. The next write
+    /// sends these first, even if it has no bytes of its own.
     Held,
-    /// None was taken: another thread is writing.
+    /// No byte was accepted: another thread is writing.
     Not,
 }
 
 /// Time from sending to the peer's acknowledgement, as the operating system measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
-    /// Lately, smoothed.
+    /// Recent value, smoothed.
     pub now: Duration,
-    /// The least in a long time: without a queue on the way.
+    /// Minimum over a long time, which is the delay without queues.
     pub least: Duration,
 }
 
@@ -104,7 +103,7 @@ impl Read for &dyn Connection {
     }
 }
 
-/// Reads from a connection that it shares with writers.
+/// Reads from a connection that is shared with writers.
 #[derive(Clone, Debug)]
 pub struct Reader(pub Arc<dyn Connection>);
 

@@ -1,31 +1,31 @@
-//! How busy the processors are that this process may run on.
+//! CPU utilisation of the processors that this process may use.
 //!
-//! Owns the reading of `/proc/stat` and `/proc/loadavg`, by system calls of its own: the preloaded library may use it
-//! inside a server whose file calls it watches. A processor counts as idle also while something waits for its disk;
-//! time that a hypervisor took away counts as busy. Limits of control groups (`cpu.max`) are not seen.
+//! Reads `/proc/stat` and `/proc/loadavg` with direct system calls, because the preloaded library may use this inside
+//! a server whose file calls it intercepts. A processor also counts as idle during disk waits. Time that a hypervisor
+//! took counts as busy. Limits of control groups (`cpu.max`) are ignored.
 
 use std::time::{Duration, Instant};
 
-/// Long enough for the counters' steps of 10 ms to say something.
+/// Minimum interval, for meaningful differences of counters with steps of 10 ms.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 const STAT_LEN_BYTES: usize = 64 << 10;
-/// Columns of a processor's line after its name: user, nice, system, idle, iowait, irq, softirq, steal; guest is in
-/// user.
+/// Columns of a processor's line after its name: user, nice, system, idle, iowait, irq, softirq, steal. Guest time is
+/// part of user time.
 const COLUMNS: usize = 8;
 const IDLE_COLUMNS: [usize; 2] = [3, 4];
 
 /// The CPUs that this process may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoreUse {
-    /// Processors.
+    /// Number of processors.
     pub cores: f64,
-    /// Those of them with nothing to do, on average over the time that was looked at.
+    /// Average number of idle processors over the measured interval.
     pub idle_cores: f64,
-    /// Threads of the host that run or could, on average over a second or so.
+    /// Average number of runnable threads of the host, over about a second.
     pub runnable: f64,
 }
 
-/// Counters of all processors that may be used, added up.
+/// Sum of the counters of all allowed processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ticks {
     cores: u64,
@@ -33,7 +33,7 @@ struct Ticks {
     all: u64,
 }
 
-/// Watches the processors.
+/// Measures the processors.
 #[derive(Default)]
 pub struct Cores {
     before: Option<(Instant, Ticks)>,
@@ -43,7 +43,7 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// How busy they were lately; `None`: not known, or not yet.
+    /// Recent utilisation; `None` if it is unknown, or not yet known.
     pub fn look(&mut self) -> Option<CoreUse> {
         let now = Instant::now();
         if let Some((at, _)) = self.before
@@ -52,7 +52,7 @@ impl Cores {
             return self.known;
         }
         let allowed = allowed();
-        // One of them is this thread, which only runs now because it looks.
+        // One of them is this thread, which only runs for this measurement.
         let runnable = read(c"/proc/loadavg", &mut self.text).and_then(runnable_threads)?.saturating_sub(1);
         let before = self.runnable.unwrap_or(f64::from(runnable));
         let runnable = before + (f64::from(runnable) - before) / 8.0;
@@ -78,21 +78,21 @@ impl Cores {
     }
 }
 
-/// The fourth word is how many threads are runnable, and how many there are.
+/// The fourth word has the number of runnable threads, and of all threads.
 fn runnable_threads(text: &str) -> Option<u32> {
     text.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }
 
-/// Processors, and idle ones, between two looks.
+/// Number of processors, and of idle ones, between two measurements.
 fn used(before: Ticks, now: Ticks) -> Option<(f64, f64)> {
     let all = now.all.checked_sub(before.all).filter(|all| *all > 0 && now.cores == before.cores)?;
-    // Counters of idle time may go back by a step.
+    // Counters of idle time may decrease by a step.
     let idle = now.idle.saturating_sub(before.idle).min(all);
     let cores = now.cores as f64;
     Some((cores, cores * idle as f64 / all as f64))
 }
 
-/// Adds up the lines of the processors that `is_allowed`.
+/// Adds up the lines of the processors for which `is_allowed` holds.
 fn add_up(text: &str, is_allowed: &dyn Fn(usize) -> bool) -> Option<Ticks> {
     let mut sum = Ticks::default();
     for line in text.lines() {
@@ -112,11 +112,11 @@ fn add_up(text: &str, is_allowed: &dyn Fn(usize) -> bool) -> Option<Ticks> {
     (sum.cores > 0).then_some(sum)
 }
 
-/// The processors that this process may use; all, if that is not known.
+/// The processors that this process may use, or all if that is unknown.
 fn allowed() -> impl Fn(usize) -> bool {
     // SAFETY: a set of processors is plain bits, for which zeros are valid.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is as long as is said.
+    // SAFETY: the length is the size of the set.
     let is_known = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) } == 0;
     move |number| {
         // SAFETY: the number is below that of the bits in the set.
@@ -124,7 +124,7 @@ fn allowed() -> impl Fn(usize) -> bool {
     }
 }
 
-/// The beginning of a file: in `/proc/stat` the processors' lines are there.
+/// Reads the beginning of a file: in `/proc/stat` it has the lines of the processors.
 fn read<'t>(path: &std::ffi::CStr, text: &'t mut Vec<u8>) -> Option<&'t str> {
     text.resize(STAT_LEN_BYTES, 0);
     // SAFETY: the path ends with a NUL; the call has no other requirement.
@@ -134,12 +134,12 @@ fn read<'t>(path: &std::ffi::CStr, text: &'t mut Vec<u8>) -> Option<&'t str> {
     if file < 0 {
         return None;
     }
-    // SAFETY: the descriptor was just opened; the buffer is as long as is said.
+    // SAFETY: the descriptor was just opened; the length is that of the buffer.
     let len = unsafe { libc::syscall(libc::SYS_read, file, text.as_mut_ptr(), text.len()) };
     // SAFETY: the descriptor has no other owner, and is not used after this.
     unsafe { libc::syscall(libc::SYS_close, file) };
     let read = text.get(..usize::try_from(len).ok()?)?;
-    // A line that was cut is not whole.
+    // A truncated line is dropped.
     let end = read.iter().rposition(|byte| *byte == b'\n')?;
     std::str::from_utf8(read.get(..end)?).ok()
 }

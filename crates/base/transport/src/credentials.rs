@@ -1,10 +1,11 @@
 //! Certificates and keys in files.
 //!
-//! A *bundle* is a directory with `authority.pem` (whom to trust), `certificate.pem` and `key.pem` (who one is). On
-//! a node it may have `removed`: serial numbers of certificates that are no longer accepted, one in a line.
+//! A *bundle* is a directory with `authority.pem` (the trusted authorities), `certificate.pem` and `key.pem` (the own
+//! identity). On a node it may have `removed`: serial numbers of certificates that are no longer accepted, one per
+//! line.
 //!
-//! Invariant: a key that others can read, or any of the files that others can change, is not used. The check is made
-//! on the opened file, so it cannot be exchanged in between.
+//! Invariant: the process never uses a key that others can read, or a file that others can change. The check applies
+//! to the opened file, so the file cannot be exchanged in between.
 
 use crate::certificate::{CertificateFacts, now, time_text};
 use crate::error::TransportError;
@@ -17,27 +18,27 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Longest credential file.
+/// Maximum length of a credential file.
 const FILE_LIMIT_BYTES: u64 = 1 << 20;
 
 /// Device, inode, length and time of change of each file that exists.
 pub(crate) type Stamp = Vec<Option<(u64, u64, u64, i64, i64)>>;
 
-/// Where the credentials are.
+/// Paths of the credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialFiles {
-    /// Certificates of the authorities to trust.
+    /// Certificates of the trusted authorities.
     pub authority: PathBuf,
-    /// The own certificate, and those between it and the authority, if any.
+    /// The own certificate, and intermediate certificates if any.
     pub certificate: PathBuf,
     /// The key of the own certificate.
     pub key: PathBuf,
-    /// Serial numbers of certificates that are not accepted any more; the file may be missing.
+    /// Serial numbers of certificates that are no longer accepted; the file may be missing.
     pub removed: Option<PathBuf>,
 }
 
 impl CredentialFiles {
-    /// The files of a bundle.
+    /// Paths of the files of a bundle.
     pub fn in_directory(directory: &Path) -> Self {
         Self {
             authority: directory.join("authority.pem"),
@@ -58,27 +59,27 @@ impl CredentialFiles {
     }
 }
 
-/// Credentials, read and checked.
+/// Loaded and checked credentials.
 pub struct Credentials {
     pub(crate) authorities: Vec<CertificateDer<'static>>,
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
-    /// Serial numbers that are not accepted.
+    /// Serial numbers that are rejected.
     pub(crate) removed: BTreeSet<String>,
     /// Contents of the own certificate.
     pub facts: CertificateFacts,
-    /// From this time on, in seconds since 1970, they cannot be used: the first of the certificates has expired, be it
-    /// an authority's.
+    /// Time from which they are unusable, in seconds since 1970: the first expiry of all certificates, including an
+    /// authority's.
     pub expires_s: i64,
-    /// Whom it speaks for.
+    /// Identity of the owner.
     pub identity: Identity,
 }
 
 impl Credentials {
-    /// Reads and checks the files. That key and certificate belong together is found out when they are used.
+    /// Loads and checks the files. A key that does not belong to the certificate is detected at the first use.
     ///
     /// # Errors
-    /// [`TransportError::Credentials`]: what is wrong with which file, and what to do.
+    /// [`TransportError::Credentials`] with the file, its defect, and the fix.
     pub fn load(files: &CredentialFiles) -> Result<Self, TransportError> {
         let authorities = certificates(&files.authority)?;
         let chain = certificates(&files.certificate)?;
@@ -133,7 +134,7 @@ enum Secrecy {
     Public,
 }
 
-/// Reads a key for another use than a connection, checked like one.
+/// Reads a key for another purpose than a connection, with the same checks.
 ///
 /// # Errors
 /// [`TransportError::Credentials`].
@@ -215,7 +216,7 @@ fn removed(path: &Path) -> Result<BTreeSet<String>, TransportError> {
     for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
         let digits = line.trim_start_matches('0').to_ascii_lowercase();
         if digits.bytes().any(|digit| !digit.is_ascii_hexdigit()) {
-            // A list that is not understood must not let anybody in.
+            // An invalid list must not admit any peer.
             return Err(refuse(
                 path,
                 &format!("has the line {line:?}; expected a serial number in hexadecimal"),

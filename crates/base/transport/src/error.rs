@@ -1,23 +1,23 @@
-//! Why a connection could not be made or trusted. Each message is for the person who has to change something.
+//! Errors of connections and of their authentication. Each message is for the person who can fix the cause.
 
 use std::io;
 
-/// Why a connection could not be made or trusted.
+/// Reason why a connection failed or was not trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The network failed; another attempt may succeed.
+    /// The network failed; a retry may succeed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// A credential file of this side cannot be used.
+    /// A credential file of this side is unusable.
     #[error("{0}")]
     Credentials(String),
-    /// One side does not accept what the other one shows, or does not speak TLS.
+    /// One side rejects the other's certificate, or does not use TLS.
     #[error("{0}")]
     Trust(String),
 }
 
 impl TransportError {
-    /// As an I/O error, for calls that can only return one.
+    /// Converts the error to an I/O error, for calls that can only return that.
     pub fn into_io(self) -> io::Error {
         match self {
             Self::Io(error) => error,
@@ -25,7 +25,7 @@ impl TransportError {
         }
     }
 
-    /// Takes an error of this kind out of an I/O error that carries it.
+    /// Extracts an error of this kind from an I/O error that carries it.
     pub fn from_io(error: io::Error) -> Self {
         match error.downcast::<Self>() {
             Ok(inner) => inner,

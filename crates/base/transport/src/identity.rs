@@ -1,11 +1,11 @@
-//! The identity of the peer of a connection, and its rights.
+//! Identity of a connection's peer, and its rights.
 //!
-//! A certificate says it in its one URI: `redoubt:node`, `redoubt:administrator`, `redoubt:volume/NAME` or
+//! A certificate contains it as its only URI: `redoubt:node`, `redoubt:administrator`, `redoubt:volume/NAME` or
 //! `redoubt:member/GROUP/NAME`.
 
 use std::fmt::{Display, Formatter};
 
-/// Longest name of a volume, a group or a member.
+/// Maximum length of the name of a volume, a group or a member.
 const NAME_LIMIT_BYTES: usize = 64;
 const NODE: &str = "redoubt:node";
 const ADMINISTRATOR: &str = "redoubt:administrator";
@@ -15,26 +15,26 @@ const MEMBER: &str = "redoubt:member/";
 /// The authenticated identity of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// Nothing: the connection is not authenticated. Only networks where everybody is trusted are served so, and
-    /// then everybody may do everything.
+    /// None: the connection is not authenticated. Only nodes in trusted networks accept such connections, and then
+    /// every peer has all rights.
     Unproven,
-    /// It may do everything.
+    /// An administrator, with all rights.
     Administrator,
-    /// It speaks for the volume of this name.
+    /// A client of the volume with this name.
     Volume(String),
-    /// It is a storage node.
+    /// A storage node.
     Node,
-    /// It is this member of a group of servers.
+    /// A member of a group of servers.
     Member {
         /// Name of the group.
         group: String,
-        /// Its name in it.
+        /// Name of the member in the group.
         name: String,
     },
 }
 
 impl Identity {
-    /// Parses the URI of a certificate; `None` for anything else.
+    /// Parses the URI of a certificate. Returns `None` for any other text.
     pub fn from_uri(uri: &str) -> Option<Self> {
         match uri {
             NODE => Some(Self::Node),
@@ -53,7 +53,7 @@ impl Identity {
         }
     }
 
-    /// The URI that says it; `None` for what no certificate says.
+    /// The URI of the identity; `None` if certificates do not contain it.
     pub fn uri(&self) -> Option<String> {
         match self {
             Self::Unproven => None,
@@ -64,17 +64,17 @@ impl Identity {
         }
     }
 
-    /// It may change the node: create, import and delete volumes, and see all of them.
+    /// Whether the peer may change the node: create, import and delete volumes, and see all of them.
     pub const fn is_administrator(&self) -> bool {
         matches!(self, Self::Administrator | Self::Unproven)
     }
 
-    /// It is a member of the group of this name.
+    /// Whether the peer is a member of the group with this name.
     pub fn is_in_group(&self, name: &str) -> bool {
         matches!(self, Self::Member { group, .. } if group == name)
     }
 
-    /// It may use the volume of this name.
+    /// Whether the peer may use the volume with this name.
     pub fn may_use(&self, volume: &str) -> bool {
         match self {
             Self::Administrator | Self::Unproven => true,
@@ -96,7 +96,7 @@ impl Display for Identity {
     }
 }
 
-/// Is this a usable name of a volume? It is a directory name on the node and part of a URI in certificates.
+/// Checks the name of a volume, which is a directory name on the node and part of a URI in certificates.
 ///
 /// # Errors
 /// The defect, for the user.
@@ -104,10 +104,10 @@ pub fn check_volume_name(name: &str) -> Result<(), String> {
     check_name("volume", name)
 }
 
-/// As [`check_volume_name`], for the name of a group or a member as certificates have it.
+/// Like [`check_volume_name`], for the name of a group or a member as in certificates.
 ///
 /// # Errors
-/// What is wrong, for the user, who knows it as the name of a `what`.
+/// The defect, for the user, who knows the text as the name of a `what`.
 pub fn check_name(what: &str, name: &str) -> Result<(), String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' || byte == b'.';
     if name.is_empty() || name.len() > NAME_LIMIT_BYTES || name.starts_with('.') || !name.bytes().all(allowed)

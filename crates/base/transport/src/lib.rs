@@ -1,15 +1,15 @@
-//! Connections: blocking, in both directions at once, one thread reading while others write.
+//! Blocking connections with concurrent directions: one thread reads while others write.
 //!
-//! Owns the seam between those who speak the wire protocol and what carries its bytes: [`socket::SocketConnection`] is
-//! plain TCP or the local socket of a node on the same host ([`local`]), [`tls::TlsConnection`] is TLS 1.3 with
-//! certificates on both sides; a test may put anything else behind [`Connection`]. And what only those who know the
-//! connection can tell: whether what is sent had better be packed ([`packing`]). Knows nothing of frames, volumes or
-//! requests.
+//! The crate separates the wire protocol from the transport of its bytes. [`socket::SocketConnection`] is plain TCP or
+//! the local socket of a node on the same host ([`local`]). [`tls::TlsConnection`] is TLS 1.3 with certificates on
+//! both sides. A test may implement [`Connection`] in any other way. The crate also decides whether messages should be
+//! packed ([`packing`]), because that depends on the connection. It does not handle frames, volumes or requests.
 //!
 //! Invariants:
-//! * Bytes arrive in the order in which [`Connection::write_all`] calls took them; two calls never mix theirs.
-//! * Reading and writing do not wait for each other.
-//! * After [`Connection::shutdown`] every call that is under way, and every later one, ends soon.
+//! * Bytes arrive in the order in which [`Connection::write_all`] calls accepted them; the bytes of two calls never
+//!   mix.
+//! * Reads and writes do not wait for each other.
+//! * After [`Connection::shutdown`] every call in progress, and every later one, ends soon.
 
 pub mod certificate;
 pub mod connect;

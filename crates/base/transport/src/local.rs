@@ -1,16 +1,17 @@
 //! The local socket of a node: a unix socket beside its TCP address, for servers on the same host.
 //!
-//! Its name is `redoubt-node/` and the TCP address, in the abstract namespace. That is a part of the network namespace,
-//! as TCP's addresses are: who reaches the one reaches the other, whatever part of the file system he sees; no file
-//! stays of a node that was killed, and no directory has to have the right mode.
+//! Its name is `redoubt-node/` and the TCP address, in the abstract namespace. Like TCP addresses, that namespace
+//! belongs to the network namespace. So a process that reaches one reaches the other, in any mount namespace. A killed
+//! node leaves no file, and no directory needs a certain mode.
 //!
-//! Trust: nobody gets more by it than over TCP, and less than there. The node says [`WORD`] to processes of its own
-//! user, of root and of the users that the operator names, and ends the connection of all others. Anybody may take a
-//! name before the node does; so a client goes on only with a process of root, of its own user, or of the user who
-//! listens at the TCP address ([`redoubt_peer_credentials::may_stand_in`]). What follows the word is what goes over TCP: with TLS
-//! where the node demands it, certificates and all.
+//! Trust: the local socket grants no more rights than TCP. The node sends [`WORD`] to processes of its own user, of
+//! root and of the users that the operator names. It closes the connections of all others. Any process may take the
+//! name before the node. So a client continues only with a process of root, of its own user, or of the user with the
+//! TCP listener at that address ([`redoubt_peer_credentials::may_stand_in`]). After the word, the protocol is that of
+//! TCP, with TLS and certificates where the node requires them.
 //!
-//! Whatever goes wrong, TCP is left, and its answer counts: a client never waits here for longer than [`PATIENCE`].
+//! After any error the client uses TCP, and that result counts. A client never waits here for longer than
+//! [`PATIENCE`].
 
 use crate::connection::Connection;
 use crate::socket::SocketConnection;
@@ -25,32 +26,32 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::time::Duration;
 
-/// What the node says first to who may come in.
+/// First byte that the node sends to an admitted client.
 pub const WORD: u8 = b'R';
-/// A node that runs says it at once.
+/// Timeout of that byte, which a running node sends at once.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Name of the local socket of a node that listens on this address.
+/// Name of the local socket of a node with this listening address.
 pub fn name(address: SocketAddr) -> String {
-    // Without the scope of an IPv6 address, which a client may write in another way.
+    // Without the scope of an IPv6 address, which may be written differently at the client.
     format!("redoubt-node/{}", SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
-/// Takes the name that belongs to this address. The socket does not block.
+/// Takes the name for this address. The socket does not block.
 ///
 /// # Errors
-/// The system's; `AddrInUse`: another process has it.
+/// Error of the system; `AddrInUse` if another process has the name.
 pub fn listen(address: SocketAddr) -> Result<UnixListener> {
     let listener = UnixListener::bind_addr(&UnixAddress::from_abstract_name(name(address))?)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// A connection over the local socket of who listens at this address, if there is one that can be trusted and that
-/// lets this process in. Its deadline is [`PATIENCE`] from its beginning on.
+/// Connects to the local socket of the listener at this address, if the listener is trusted and admits this process.
+/// The connection's deadline is [`PATIENCE`] from its beginning on.
 ///
 /// # Errors
-/// Why there is none; then there is TCP.
+/// Reason why there is no such connection; the caller then uses TCP.
 pub fn reach(address: SocketAddr) -> Result<SocketConnection> {
     if !is_of_this_host(address.ip()) {
         return Err(Error::other("the address is of another host"));
@@ -73,10 +74,10 @@ pub fn reach(address: SocketAddr) -> Result<SocketConnection> {
     }
 }
 
-/// A socket that is connected to who has the name, and who that is. Does not wait.
+/// A socket that is connected to the process with the name, and that process. Does not wait.
 fn knock(address: SocketAddr) -> Result<(OwnedFd, Process)> {
     for address in names_reached_by(address) {
-        // Not to wait while the node's queue is full, because it was stopped or cannot keep up.
+        // No wait while the node's queue is full, because the node is stopped or overloaded.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         match connect(&socket, &SocketAddrUnix::new_abstract_name(name(address).as_bytes())?) {
@@ -98,12 +99,12 @@ fn knock(address: SocketAddr) -> Result<(OwnedFd, Process)> {
     Err(Errno::CONNREFUSED.into())
 }
 
-/// The addresses of listeners that TCP to this address may reach: itself, or all of the host.
+/// Addresses of listeners that TCP to this address may reach: itself, or all addresses of the host.
 fn names_reached_by(address: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let ip = address.ip().to_canonical();
     let any_v6 = IpAddr::from(Ipv6Addr::UNSPECIFIED);
     let any = if ip.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { any_v6 };
-    // The last of them once, or twice, which does no harm.
+    // The last address may occur twice, which is harmless.
     [ip, any, any_v6].into_iter().map(move |ip| SocketAddr::new(ip, address.port()))
 }
 

@@ -1,12 +1,13 @@
-//! Whether what is sent had better be packed: one direction between two sides, over one connection or many.
+//! Adaptive packing of messages in one direction between two sides, over one connection or many.
 //!
-//! Owns the measuring and the share of messages that are packed; what to make of the figures is [`decision`], which
-//! is pure. The caller asks [`Packing::choose`] for each message, and tells [`Packing::packed`] what packing one did.
+//! This module measures, and maintains the share of packed messages. The decision itself is in [`decision`], which is
+//! pure. The caller asks [`Packing::choose`] for each message, and reports to [`Packing::packed`] the result of
+//! packing one.
 //!
 //! Invariants:
-//! * Without a network between the two sides nothing is ever packed, and nothing is measured.
-//! * The share is looked at again at most once in [`INTERVAL`], by whoever sends then; nobody waits for that.
-//! * A message is packed without need once in [`PROBE_INTERVAL`] messages at most: to know what packing would do.
+//! * Without a network between the two sides no message is packed, and nothing is measured.
+//! * A sending thread updates the share at most once per [`INTERVAL`]; no thread waits for the update.
+//! * At most one of [`PROBE_INTERVAL`] messages is packed as a probe, to measure the effect of packing.
 
 mod decision;
 
@@ -18,45 +19,45 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// One message in so many is a look at the connection, which costs a call to the kernel.
+/// One of so many messages measures the connection, which costs a system call.
 const LOOK_INTERVAL: u32 = 8;
 const PROBE_INTERVAL: u32 = 64;
-/// Most looks that are kept in an interval.
+/// Maximum number of measurements per interval.
 const LOOKS_MAX: usize = 64;
-/// How soon the least delay that was seen is forgotten: by one part in so many per interval. A path may become longer.
+/// Rate at which the minimum delay is forgotten: one part in so many per interval. A path may become longer.
 const FORGETTING: u32 = 1000;
-/// What packing did is forgotten by the rest of this in an interval.
+/// Factor per interval by which earlier results of packing decay.
 const REMEMBERING: f64 = 0.98;
-/// What is said about changes is said once in this time.
+/// Minimum interval between reports of changes.
 const NEWS_INTERVAL: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// Measurements and share of packed messages of one direction.
 #[derive(Default)]
 pub struct Packing {
-    /// Of [`SHARE_MAX`] messages so many are packed.
+    /// Number of packed messages among [`SHARE_MAX`].
     share: AtomicU32,
     turn: AtomicU32,
     watch: Mutex<Watch>,
 }
 
-/// What to do with a message.
+/// Decision about a message.
 #[derive(Debug)]
 pub struct Choice {
-    /// Pack it.
+    /// Whether to pack it.
     pub pack: bool,
-    /// For people, when what is done with most messages has changed.
+    /// Report for people, when the treatment of most messages has changed.
     pub news: Option<String>,
 }
 
 struct Watch {
     /// Time of the last decision about the share.
     since: Instant,
-    /// The turn it was then.
+    /// Number of the message at that time.
     first: u32,
     cores: Cores,
     waited: Vec<Duration>,
     least: Option<Duration>,
-    /// Of messages, a mean that forgets: sixteen ago counts a third.
+    /// Mean length of messages with decay: the sixteenth last counts a third.
     len_bytes: f64,
     packed: Packed,
     /// It could be worth its while, for all that is known: a probe tells.
@@ -83,7 +84,7 @@ impl Default for Watch {
     }
 }
 
-/// What packing did, added up; older messages count less and less, and without new ones it returns to what is usual.
+/// Sum of the results of packing, with decay; without new messages it returns to the usual values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Packed {
     nanos: f64,
@@ -92,14 +93,14 @@ struct Packed {
 }
 
 impl Packed {
-    /// As if four pages had been packed.
+    /// Initial value: four packed pages.
     const USUAL: Self = Self {
         nanos: 65_536.0 * decision::COST_NS_PER_BYTE,
         raw_bytes: 65_536.0,
         packed_bytes: 65_536.0 * decision::RATIO,
     };
 
-    /// `part` of these, the rest of `others`.
+    /// A mixture of `part` of these values and the rest of `others`.
     fn mixed(&self, part: f64, others: &Self) -> Self {
         let mix = |own: f64, other: f64| own * part + other * (1.0 - part);
         Self {
@@ -122,9 +123,9 @@ impl Packed {
 }
 
 impl Packing {
-    /// Whether a message of `len_bytes` that goes over `connection` next is to be packed.
+    /// Decides whether to pack a message of `len_bytes` that is sent over `connection` next.
     pub fn choose(&self, connection: &dyn Connection, len_bytes: usize) -> Choice {
-        // Others of this direction may have a network, and raised the share.
+        // Other connections of this direction may cross a network, and have raised the share.
         if !connection.crosses_network() {
             return Choice { pack: false, news: None };
         }
@@ -133,7 +134,7 @@ impl Packing {
         let mut is_probe = false;
         if turn.is_multiple_of(LOOK_INTERVAL) {
             let Some(delay) = connection.delay() else { return Choice { pack: false, news: None } };
-            // Whoever finds another one looking has nothing to wait for.
+            // If another thread is measuring, this one does not wait.
             if let Ok(mut watch) = self.watch.try_lock() {
                 watch.note(delay, len_bytes);
                 if watch.since.elapsed() >= INTERVAL {
@@ -147,7 +148,7 @@ impl Packing {
         Choice { pack: is_probe || takes_turn(self.share.load(Ordering::Relaxed), turn), news }
     }
 
-    /// A message was packed; `took` is CPU time.
+    /// Records that a message was packed; `took` is CPU time.
     pub fn packed(&self, raw_len_bytes: usize, packed_len_bytes: usize, took: Duration) {
         let raw = raw_len_bytes.max(1) as f64;
         if let Ok(mut watch) = self.watch.try_lock() {
@@ -159,7 +160,7 @@ impl Packing {
         }
     }
 
-    /// Runs `pack` on `raw_len_bytes` bytes, which answers how long they are then, and takes note of what it did.
+    /// Runs `pack` on `raw_len_bytes` bytes, which returns their packed length, and records the result.
     pub fn measured<R>(
         &self,
         raw_len_bytes: usize,
@@ -173,7 +174,7 @@ impl Packing {
     }
 }
 
-/// Spreads the share evenly over turns.
+/// Distributes the share evenly over the messages.
 const fn takes_turn(share: u32, turn: u32) -> bool {
     let at = turn % SHARE_MAX;
     (at + 1) * share / SHARE_MAX != at * share / SHARE_MAX
@@ -188,7 +189,7 @@ impl Watch {
         }
     }
 
-    /// The share from now on.
+    /// Returns the new share.
     fn look(&mut self, share: u32, turn: u32) -> u32 {
         let messages = turn.wrapping_sub(self.first);
         let rate = f64::from(messages) / self.since.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
@@ -202,13 +203,12 @@ impl Watch {
         share_after(share, &figures)
     }
 
-    /// `None`: something is not known yet.
+    /// Returns `None` if a value is not known yet.
     fn figures(&mut self, rate: f64) -> Option<Figures> {
         let cores = self.cores.look()?;
         let least = self.least?;
         self.waited.sort_unstable();
-        // An acknowledgement that its sender held back makes a delay of 40 ms out of none, now and then. A queue
-        // delays all.
+        // A delayed acknowledgement occasionally adds 40 ms to a delay. A queue delays all messages.
         let delay = self.waited.get(self.waited.len() / 4)?;
         Some(Figures {
             queued: delay.saturating_sub(least),
@@ -244,7 +244,8 @@ impl Watch {
 /// CPU time of the calling thread.
 fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the structure lives during the call. Nothing but a wrong clock can fail, and then the time stays 0.
+    // SAFETY: the structure lives during the call. The call fails only for an invalid clock, and then the time stays
+    // 0.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -1,11 +1,11 @@
-//! Plain TCP, or a unix socket between processes of one host ([`crate::local`]).
+//! Connections over plain TCP, or over a unix socket between processes of one host ([`crate::local`]).
 //!
 //! Both are held as a `TcpStream`, of which only those calls are used that mean the same for any stream socket; the rest
 //! fails on a unix socket and is not needed there. Uses socket calls only (`connect`, `send`, `recv`, `setsockopt`, `shutdown`): the preloaded library may use it
 //! inside a server whose file calls it watches.
 //!
-//! A time-out is the kernel's (`SO_RCVTIMEO`, `SO_SNDTIMEO`). Under a deadline each call gets what is left of it, at
-//! most the time-out; that costs a call to the kernel each time, but deadlines are only for greetings.
+//! Timeouts are the kernel's (`SO_RCVTIMEO`, `SO_SNDTIMEO`). Under a deadline, the timeout of each call is at most the
+//! remaining time. That costs a system call each time, but only greetings have deadlines.
 
 use crate::connection::{Connection, Delay, Written};
 use crate::identity::Identity;
@@ -19,24 +19,24 @@ use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Time without a byte before the kernel asks the peer whether it is there, and between such questions.
+/// Time without a byte before the kernel probes the peer, and interval of these probes.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_QUESTIONS: u32 = 5;
 
-/// Most bytes that are read from a peer that was refused.
+/// Maximum number of bytes that are read from a rejected peer.
 const SOFT_END_LIMIT_BYTES: usize = 256 << 10;
 
-/// A TCP connection, not delayed by Nagle's algorithm, whose peer's host is noticed to be gone within about a minute; or
-/// one over a local socket.
+/// A TCP connection without the delay of Nagle's algorithm, which detects the failure of the peer's host within about
+/// a minute; or a connection over a local socket.
 #[derive(Debug)]
 pub struct SocketConnection {
     stream: TcpStream,
     peer: String,
     is_over_local_socket: bool,
-    /// Both ends are on one host: there is no network between them.
+    /// Whether both ends are on one host, without a network between them.
     is_local: bool,
     limits: Mutex<Limits>,
-    /// One writer at a time: the kernel may take part of a write and then another thread's. Holds bytes
+    /// Lock of the writer: otherwise, the kernel may take part of a write and then another thread's. Contains bytes
     /// that an earlier write held back.
     writing: Mutex<Vec<u8>>,
 }
@@ -49,17 +49,17 @@ struct Limits {
 }
 
 impl SocketConnection {
-    /// Takes a connected stream.
+    /// Wraps a connected stream.
     pub fn new(stream: TcpStream) -> Self {
         let peer = stream.peer_addr().map_or_else(|_| "?".to_owned(), |peer| peer.to_string());
-        // Either failing leaves a connection that is slower to act, or to notice.
+        // A failure leaves a connection that is slower to send, or to detect a failure.
         let _ = stream.set_nodelay(true);
         keep_alive(&stream, KEEP_ALIVE, KEEP_ALIVE_QUESTIONS);
         let is_local = is_local(&stream);
         Self::of(stream, peer, is_local, false)
     }
 
-    /// Takes a unix socket that leads to this process.
+    /// Wraps a unix socket that is connected to this process.
     pub fn local(stream: UnixStream, process: Process) -> Self {
         let peer = format!("process {} of user {} on this host", process.id, process.uid);
         Self::of(TcpStream::from(OwnedFd::from(stream)), peer, true, true)
@@ -70,18 +70,18 @@ impl SocketConnection {
         Self { stream, peer, is_over_local_socket, is_local, limits, writing }
     }
 
-    /// The same socket once more, to end it from another thread.
+    /// A duplicate of the socket, to close it from another thread.
     ///
     /// # Errors
-    /// The system's.
+    /// Error of the system.
     pub fn try_clone(&self) -> Result<TcpStream> {
         self.stream.try_clone()
     }
 
-    /// The first byte that waits to be read, which stays there; `None`: the peer ended the connection.
+    /// The first unread byte, which stays unread; `None` if the peer closed the connection.
     ///
     /// # Errors
-    /// As [`Connection::read`].
+    /// See [`Connection::read`].
     pub fn peek(&self) -> Result<Option<u8>> {
         let limits = *self.limits();
         if let Some(deadline) = limits.deadline {
@@ -96,8 +96,9 @@ impl SocketConnection {
         }
     }
 
-    /// A peer that acknowledges nothing for so long is taken for gone, be it idle or not. Over a local socket the kernel
-    /// tells at once when the peer is gone; what is left is one that lives and takes nothing.
+    /// Sets the time without an acknowledgement after which the peer counts as gone, idle or not. Over a local socket,
+    /// the kernel reports at once that the peer is gone. There, the limit applies only to a live peer that reads
+    /// nothing.
     pub fn set_silence_limit(&self, limit: Duration) {
         if self.is_over_local_socket {
             let _ = self.set_write_timeout(Some(limit));
@@ -108,8 +109,9 @@ impl SocketConnection {
         let _ = sockopt::set_tcp_user_timeout(&self.stream, limit_ms);
     }
 
-    /// Ends it so that the peer still gets what was written last. Closing with bytes unread would make the kernel
-    /// reset the connection, and the peer lose the answer that says why; so for a moment, they are read.
+    /// Closes the connection so that the peer still receives the last written bytes. A close with unread bytes would
+    /// make the kernel reset the connection, and the peer would lose the answer with the reason. So unread bytes are
+    /// read for a short time.
     pub fn end_softly(&self, within: Duration) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let (mut bytes, mut left_bytes) = ([0; 4096], SOFT_END_LIMIT_BYTES);
@@ -123,7 +125,7 @@ impl SocketConnection {
         self.shutdown();
     }
 
-    /// Waits until all are written.
+    /// Waits until all bytes are written.
     fn send_all(&self, mut bytes: &[u8]) -> Result<()> {
         let limits = *self.limits();
         while !bytes.is_empty() {
@@ -140,7 +142,7 @@ impl SocketConnection {
         Ok(())
     }
 
-    /// Writes as much as the kernel has room for, and returns the rest.
+    /// Writes as much as the kernel accepts, and returns the rest.
     fn send_some<'a>(&self, mut bytes: &'a [u8]) -> Result<&'a [u8]> {
         while !bytes.is_empty() {
             match send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -157,7 +159,7 @@ impl SocketConnection {
         self.limits.lock().ignore_poison()
     }
 
-    /// Changes the limits, and resets the kernel's timeouts to them.
+    /// Changes the limits, and sets the kernel's timeouts accordingly.
     fn change(&self, change: impl FnOnce(&mut Limits)) -> Result<()> {
         let mut limits = self.limits();
         change(&mut limits);
@@ -166,7 +168,7 @@ impl SocketConnection {
     }
 }
 
-/// Time until the deadline or the timeout, whichever is less.
+/// Time until the deadline, or the timeout if it is shorter.
 fn left(deadline: Instant, timeout: Option<Duration>) -> Result<Option<Duration>> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -193,7 +195,7 @@ impl Connection for SocketConnection {
         let mut held = self.writing.lock().ignore_poison();
         if !held.is_empty() {
             self.send_all(&held)?;
-            // It may have been large, and may never be again.
+            // The buffer may have been large, and may never be so again.
             *held = Vec::new();
         }
         self.send_all(bytes)
@@ -249,19 +251,19 @@ impl Connection for SocketConnection {
     }
 }
 
-/// Whether both ends have the same address, or one that never leaves the host.
+/// Whether both ends have the same address, or the peer's address is a loopback address.
 fn is_local(stream: &TcpStream) -> bool {
     let (Ok(own), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return true };
     let peer = peer.ip().to_canonical();
     peer.is_loopback() || peer == own.ip().to_canonical()
 }
 
-/// Bytes of `struct tcp_info` that are asked for: to the end of the last field that is used.
+/// Length of the requested part of `struct tcp_info`: up to the end of the last used field.
 const TCP_INFO_LEN_BYTES: usize = 152;
 const TCP_INFO_RTT: usize = 68;
 const TCP_INFO_LEAST_RTT: usize = 148;
 
-/// From `TCP_INFO`, which rustix does not have; kernels before 4.9 do not say enough.
+/// Reads `TCP_INFO`, which rustix does not have. Kernels before 4.9 do not return enough fields.
 fn delay(stream: &TcpStream) -> Option<Delay> {
     let mut info = [0u8; TCP_INFO_LEN_BYTES];
     let mut len = TCP_INFO_LEN_BYTES as libc::socklen_t;
@@ -285,8 +287,8 @@ fn delay(stream: &TcpStream) -> Option<Delay> {
     Some(Delay { now: micros(TCP_INFO_RTT)?, least: micros(TCP_INFO_LEAST_RTT)? })
 }
 
-/// The kernel asks a silent peer after each `period`, and closes the connection after so many probes
-/// without an answer.
+/// Sets the interval of probes to a silent peer, and the number of unanswered probes after which the kernel closes the
+/// connection.
 fn keep_alive(stream: &TcpStream, period: Duration, questions: u32) {
     let period = period.max(Duration::from_secs(1));
     // A failure only leaves the kernel's own default in place.

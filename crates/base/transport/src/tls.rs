@@ -1,14 +1,14 @@
 //! TLS 1.3 over TCP or a local socket, with certificates on both sides.
 //!
-//! rustls is used without I/O of its own: it turns bytes into records and back under a lock that is never held while
-//! waiting for the peer. One thread waits in `recv` with only `incoming` locked, another waits in `send` with only
-//! `outgoing` locked.
+//! rustls does no I/O here: it converts bytes to records and back under a lock that is never held during a wait for
+//! the peer. One thread waits in `recv` with only `incoming` locked, another in `send` with only `outgoing` locked.
 //!
-//! Lock order: `incoming` or `outgoing`, then `session`. `outgoing` is held from making records to having sent them,
-//! because their order is part of the protocol.
+//! Lock order: `incoming` or `outgoing`, then `session`. `outgoing` is held from the creation of records until they
+//! are sent, because their order is part of the protocol.
 //!
-//! Sessions are not resumed and no data is sent before the peer is known. The end of the connection below is taken as
-//! the end of the stream: every message of the wire protocol says its length, so a cut one is noticed there.
+//! Sessions are not resumed, and no data is sent before the peer is authenticated. The end of the underlying
+//! connection is the end of the stream. Every message of the wire protocol contains its length, so its parser detects
+//! truncation.
 
 use crate::connection::{Connection, Delay, Written};
 use crate::error::TransportError;
@@ -27,14 +27,14 @@ mod settings;
 pub use member::MemberTls;
 pub use settings::{ClientTls, Rejected, ServerTls, check_processor};
 
-/// Bytes taken from the socket at once.
+/// Maximum number of bytes read from the socket at once.
 const INCOMING_LEN_BYTES: usize = 64 << 10;
-/// Bytes encrypted at once.
+/// Maximum number of bytes encrypted at once.
 const OUTGOING_LEN_BYTES: usize = 64 << 10;
 /// First byte of every TLS connection.
 pub const FIRST_BYTE: u8 = 0x16;
 
-/// A TLS connection whose peer is known.
+/// A TLS connection with an authenticated peer.
 pub struct TlsConnection {
     socket: SocketConnection,
     session: Mutex<rustls::Connection>,
@@ -44,7 +44,7 @@ pub struct TlsConnection {
     peer_certificate_expires_s: Option<i64>,
 }
 
-/// Bytes from the socket that the session has not taken yet.
+/// Bytes from the socket that the session has not consumed yet.
 struct Incoming {
     bytes: Vec<u8>,
     start: usize,
@@ -56,18 +56,18 @@ impl Incoming {
         Self { bytes: vec![0; INCOMING_LEN_BYTES], start: 0, end: 0 }
     }
 
-    /// Waits for bytes; false: the peer ended the connection.
+    /// Waits for bytes. Returns `false` if the peer closed the connection.
     fn fill(&mut self, socket: &SocketConnection) -> Result<bool> {
         self.start = 0;
         self.end = socket.read(&mut self.bytes)?;
         Ok(self.end > 0)
     }
 
-    /// Gives bytes to the session.
+    /// Passes bytes to the session.
     fn feed(&mut self, session: &mut rustls::Connection) -> std::result::Result<(), rustls::Error> {
         let mut rest = self.bytes.get(self.start..self.end).unwrap_or_default();
         let before = rest.len();
-        // Reading from memory does not fail; the session has room, because its plain text is taken before.
+        // A read from memory does not fail. The session has space, because its plain text is consumed before.
         let taken = session.read_tls(&mut rest).unwrap_or(0);
         self.start += before - rest.len();
         if taken == 0 {
@@ -81,7 +81,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().ignore_poison()
 }
 
-/// Takes the records that the session wants to send.
+/// Takes the records that the session has to send.
 fn take_records(session: &mut rustls::Connection, out: &mut Vec<u8>) -> Result<()> {
     while session.wants_write() {
         session.write_tls(out)?;
@@ -90,7 +90,7 @@ fn take_records(session: &mut rustls::Connection, out: &mut Vec<u8>) -> Result<(
 }
 
 impl TlsConnection {
-    /// Both sides say who they are. The caller sets a deadline before.
+    /// Authenticates both sides. The caller sets a deadline before.
     fn handshake(
         socket: SocketConnection,
         mut session: rustls::Connection,
@@ -115,7 +115,7 @@ impl TlsConnection {
         lock(&self.session).peer_certificates()?.first().map(|certificate| certificate.to_vec())
     }
 
-    /// The error that ended the session; sends an alert to the peer, if that is possible without waiting.
+    /// Returns the error that ended the session. Sends an alert to the peer, if that is possible without waiting.
     fn broken(&self, error: &rustls::Error) -> Error {
         if let Ok(mut outgoing) = self.outgoing.try_lock() {
             outgoing.clear();
@@ -127,7 +127,7 @@ impl TlsConnection {
         TransportError::Trust(explain::explain(error)).into_io()
     }
 
-    /// Makes records of plain text.
+    /// Encrypts plain text into records.
     fn encrypt(&self, mut text: &[u8], records: &mut Vec<u8>) -> Result<()> {
         let mut session = lock(&self.session);
         while !text.is_empty() {
@@ -141,7 +141,8 @@ impl TlsConnection {
         Ok(())
     }
 
-    /// Ends it so that the peer still gets what was written last; see [`SocketConnection::end_softly`].
+    /// Closes the connection so that the peer still receives the last written bytes; see
+    /// [`SocketConnection::end_softly`].
     pub fn end_softly(&self, within: Duration) {
         self.socket.end_softly(within);
     }
@@ -199,7 +200,7 @@ impl Connection for TlsConnection {
 
     fn write_all(&self, bytes: &[u8]) -> Result<()> {
         let mut outgoing = lock(&self.outgoing);
-        // Bytes held back by an earlier write go first, also if there are no others.
+        // Bytes that an earlier write held back are sent first, even if there are no others.
         if bytes.is_empty() {
             return self.socket.write_all(&[]);
         }
@@ -219,7 +220,7 @@ impl Connection for TlsConnection {
         for piece in bytes.chunks(OUTGOING_LEN_BYTES) {
             self.encrypt(piece, &mut outgoing)?;
         }
-        // Records that were made have to be sent: no other thread writes to the socket while `outgoing` is locked.
+        // Created records have to be sent: no other thread writes to the socket while `outgoing` is locked.
         let written = self.socket.write_now(&outgoing)?;
         outgoing.shrink_to(2 * OUTGOING_LEN_BYTES);
         match written {

@@ -1,4 +1,4 @@
-//! Both sides of TLS with real certificates: who gets in, what the two are told, and two directions at once.
+//! Both sides of TLS with real certificates: admission, error messages of both sides, and concurrent directions.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -57,7 +57,7 @@ impl Fixture {
 
 type Accepted = Result<Arc<dyn Connection>, String>;
 
-/// One connection: what the client gets, what the node gets.
+/// One connection: the results of the client and of the node.
 fn meet(
     server: &Arc<ServerTls>,
     client: CredentialFiles,
@@ -117,7 +117,7 @@ fn both_sides_know_each_other_and_bytes_go_both_ways_at_once() {
     assert_eq!(client.identity(), &Identity::Node);
     client.set_deadline(None).unwrap();
     node.set_deadline(None).unwrap();
-    // More in each direction than sockets buffer: without reading and writing at once, both would block.
+    // More bytes in each direction than sockets buffer: without concurrent reads and writes, both sides would block.
     const LEN: usize = 20 << 20;
     let pattern = |n: usize| (n.wrapping_mul(31) >> 3) as u8;
     let ends: Vec<_> = [client, node]
@@ -174,7 +174,7 @@ fn who_is_of_another_authority_is_refused_on_both_sides() {
     let (client, accepted) = meet(&node, other.files("volume-shop"));
     assert!(client.unwrap_err().to_string().contains("another authority"));
     assert!(accepted.unwrap_err().contains("does not know the authority"));
-    // The client's own certificate is of another authority: TLS 1.3 tells it with the first read.
+    // The client's own certificate is of another authority: TLS 1.3 reports that with the first read.
     let mixed =
         CredentialFiles { authority: fixture.files("node-node").authority, ..other.files("volume-shop") };
     let (client, accepted) = meet(&node, mixed);
@@ -193,7 +193,7 @@ fn a_node_under_another_name_or_a_client_in_its_place_is_refused() {
     let (client, _) = meet(&server(fixture.files("node-elsewhere")), fixture.files("volume-shop"));
     let error = client.unwrap_err().to_string();
     assert!(error.contains("not for 127.0.0.1, but for elsewhere"), "{error}");
-    // Neither role takes the other's certificate to begin with.
+    // Neither role accepts the other's certificate as its own.
     let error = ServerTls::load(fixture.files("volume-shop")).unwrap_err().to_string();
     assert!(error.contains("volume shop, not of a storage node"), "{error}");
     let error = ClientTls::load(fixture.files("node-node")).unwrap_err().to_string();
@@ -224,7 +224,7 @@ fn peers_that_speak_no_tls_or_say_nothing_are_sent_away_and_soon() {
         let fits = expected.split('|').any(|part| shown.contains(part)) || shown.contains("too long");
         assert!(fits || shown.contains("os error 11"), "{expected}: {shown}");
     }
-    // A byte now and then does not keep the handshake alive.
+    // Single bytes at intervals do not keep the handshake alive.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let tcp = SocketConnection::new(listener.accept().unwrap().0);
@@ -239,7 +239,7 @@ fn peers_that_speak_no_tls_or_say_nothing_are_sent_away_and_soon() {
             })
             .count()
     });
-    // It ends before the peer has sent all, at the peer's own pace.
+    // The handshake ends before the slow peer has sent all its bytes.
     assert!(node.accept(tcp).0.is_err());
     assert!(drip.join().unwrap() < 4000);
 }
@@ -278,14 +278,14 @@ fn removed_and_renewed_certificates_count_for_the_next_connection() {
     add(&fixture.authority(), &shop, 10, true).unwrap();
     let (_, accepted) = meet(&node, fixture.files("volume-shop"));
     accepted.unwrap();
-    // A list that is not understood lets nobody in who was not let in before: the last good one stays in use.
+    // An invalid list admits no peer that was rejected before: the last valid list stays in use.
     std::fs::write(fixture.authority().join("node-node/removed"), "what is this\n").unwrap();
     let (_, accepted) = meet(&node, fixture.files("volume-shop"));
     accepted.unwrap();
     assert!(ServerTls::load(fixture.files("node-node")).unwrap_err().to_string().contains("hexadecimal"));
 }
 
-/// Puts a certificate for the same as before, but valid from 2 hours ago until `not_after`, into a bundle.
+/// Puts a new certificate for the same identity, valid from 2 hours ago until `not_after`, into a bundle.
 fn make_valid_until(fixture: &Fixture, bundle: &str, not_after: i64) {
     let authority = fixture.authority().join("authority");
     let authority_key = Key::from_pem(&std::fs::read(authority.join("key.pem")).unwrap()).unwrap();
@@ -310,7 +310,7 @@ fn make_valid_until(fixture: &Fixture, bundle: &str, not_after: i64) {
 #[test]
 fn an_expired_certificate_is_refused_by_its_owner_and_on_both_sides() {
     let fixture = Fixture::new();
-    // Loaded while they are valid, as by a process that runs for long; on a slow machine that takes more than one try.
+    // Loaded while they are valid, like in a long-running process. On a slow machine that takes more than one attempt.
     let loaded = [2, 4, 8, 16, 32].into_iter().find_map(|lifetime_s| {
         let not_after = now() + lifetime_s;
         make_valid_until(&fixture, "volume-shop", not_after);
@@ -324,7 +324,7 @@ fn an_expired_certificate_is_refused_by_its_owner_and_on_both_sides() {
         std::thread::sleep(Duration::from_millis(20));
     }
 
-    // Whoever begins now is told by its own side, and what to do.
+    // At a start with expired files, the process's own side reports the expiry and the fix.
     for refused in [
         ClientTls::load(fixture.files("volume-shop")).map(|_| ()).unwrap_err().to_string(),
         ServerTls::load(fixture.files("node-node")).map(|_| ()).unwrap_err().to_string(),
@@ -333,7 +333,7 @@ fn an_expired_certificate_is_refused_by_its_owner_and_on_both_sides() {
         assert!(refused.contains("redoubt certificates add"), "{refused}");
     }
 
-    // A node that has begun before, and whose files nobody has renewed: the client says why it goes.
+    // A node that started before, with expired files: the client reports the reason for its rejection.
     let administrator = ClientTls::load(fixture.files("administrator")).map(Arc::new);
     let (connected, accepted) = meet_loaded(&node, administrator);
     let error = connected.unwrap_err().to_string();
@@ -342,8 +342,8 @@ fn an_expired_certificate_is_refused_by_its_owner_and_on_both_sides() {
     let why = accepted.unwrap_err();
     assert!(why.contains("this side's certificate has expired"), "{why}");
 
-    // Renewed, the same node takes its new files, and refuses a client that has begun before and was not renewed. The
-    // client is told with its first read.
+    // After a renewal, the same node uses its new files, and rejects a client with expired ones. The client gets the
+    // error with its first read.
     add(&fixture.authority(), &Wanted { nodes: wanted().nodes, ..Wanted::default() }, 10, true).unwrap();
     let (connected, accepted) = meet_loaded(&node, Ok(client));
     let why = accepted.unwrap_err();
@@ -394,7 +394,7 @@ fn credential_files_that_must_not_be_used_are_refused_with_what_to_do() {
     assert!(refusal(files).contains("longer than 1 MiB"));
 }
 
-/// One connection between members: what the one that connects gets, and the other one.
+/// One connection between members: the results of the accepting and the connecting one.
 fn meet_members(accepting: MemberTls, connecting: &MemberTls) -> (Accepted, Accepted) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -461,7 +461,7 @@ fn nobody_else_is_a_member() {
     let removed = meet_members(load("member-shop-db1").unwrap(), &load("member-shop-db2").unwrap());
     let why = removed.1.unwrap_err();
     assert!(why.contains("was removed"), "{why}");
-    // A node is not for members, nor are its clients.
+    // A node rejects a member's certificate, as its own and as a client's.
     let why = ServerTls::load(fixture.files("member-shop-db1")).unwrap_err().to_string();
     assert!(why.contains("not of a storage node"), "{why}");
     let (_, node) = meet_loaded(

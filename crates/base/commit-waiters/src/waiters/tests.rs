@@ -28,7 +28,7 @@ fn a_waiter_leaves_the_queue_once() {
     assert!(queue.take_all().is_empty());
 }
 
-/// Against the plainest possible model: a list, filtered.
+/// Comparison with a simple model: a filtered list.
 #[test]
 fn random_waiters_come_out_as_from_a_list() {
     for seed in 0..200 {

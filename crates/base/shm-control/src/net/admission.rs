@@ -1,16 +1,16 @@
-//! What admission is told, and what it tells.
+//! Settings and state of admission.
 
 use super::{WAITER_WORDS, WAITERS};
 use std::fmt;
 
-/// Names of users that never wait, if nobody says otherwise.
+/// Default name of the users that never wait.
 const ADMINISTRATOR: &str = "root";
-/// Longest time that can be set, in seconds: a year.
+/// Maximum time that can be set, in seconds: a year.
 const LONGEST_S: u64 = 86_400 * 365;
 
-/// How many connections may be inside a transaction, and how often that was turned on.
+/// Limit of connections in a transaction, and the number of times that the limit was turned on.
 ///
-/// The latter is in the same word, so that whoever sees the limit knows whether it was off since he last looked.
+/// Both are in the same word, so that a reader of the limit detects whether it was off since the previous read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Limit {
     count: u32,
@@ -18,33 +18,33 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// From a number, or `off`.
+    /// Parses a number, or `off`.
     pub fn parse(text: &str) -> Option<Self> {
         let count = if text == "off" { 0 } else { text.parse().ok().filter(|count| *count > 0)? };
         Some(Self { count, turned_on: 0 })
     }
 
-    /// From the word in memory.
+    /// Converts a word in memory to a limit.
     pub const fn from_word(word: u64) -> Self {
         Self { count: word as u32, turned_on: (word >> 32) as u32 }
     }
 
-    /// The word for memory.
+    /// Converts the limit to a word in memory.
     pub const fn to_word(self) -> u64 {
         (self.turned_on as u64) << 32 | self.count as u64
     }
 
-    /// `None`: off.
+    /// Maximum number of connections; `None` if off.
     pub fn count(self) -> Option<u32> {
         (self.count > 0).then_some(self.count)
     }
 
-    /// See the type.
+    /// Number of times that the limit was turned on.
     pub fn turned_on(self) -> u32 {
         self.turned_on
     }
 
-    /// What takes the place of this when another limit is wanted.
+    /// The limit that replaces this one for a wanted limit.
     #[must_use]
     pub fn replaced_by(self, wanted: Self) -> Self {
         let begins = self.count == 0 && wanted.count > 0;
@@ -61,19 +61,19 @@ impl fmt::Display for Limit {
     }
 }
 
-/// A time in whole seconds, as milliseconds.
+/// Parses a time in whole seconds, and converts it to milliseconds.
 pub(super) fn seconds(text: &str) -> Option<u64> {
     text.parse().ok().filter(|seconds| (1..=LONGEST_S).contains(seconds)).map(|seconds: u64| seconds * 1000)
 }
 
-/// What admission is told.
+/// Settings of admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// How many may be inside.
+    /// Limit of connections in a transaction.
     pub limit: Limit,
-    /// For how long a client may leave a transaction alone before it is not counted any more.
+    /// Time after which an idle transaction no longer counts.
     pub lease_ms: u64,
-    /// For how long a connection is made to wait at most.
+    /// Maximum wait of a connection.
     pub longest_wait_ms: u64,
     /// Users that never wait.
     pub administrators: Vec<String>,
@@ -90,30 +90,31 @@ impl Default for Admission {
     }
 }
 
-/// A connection that waits.
+/// A waiting connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiter {
-    /// The server's thread, by the system's number.
+    /// Id of the server's thread in the system.
     pub thread_id: u32,
-    /// The server's descriptor.
+    /// Descriptor in the server.
     pub descriptor: u32,
-    /// For how long it has waited.
+    /// Time that the connection has waited.
     pub waited_ms: u64,
-    /// Address and port of an IPv4 client; zeros: of another kind.
+    /// Address of an IPv4 client; zeros for other clients.
     pub address: [u8; 4],
-    /// See `address`.
+    /// Port of an IPv4 client; 0 for other clients.
     pub port: u16,
 }
 
 impl Waiter {
-    /// Its words: thread and descriptor; when it began (milliseconds since 1970); address and port; nothing.
+    /// The connection's words: thread and descriptor; beginning of the wait (milliseconds since 1970); address and
+    /// port; 0.
     pub fn to_words(self, now_ms: u64) -> [u64; WAITER_WORDS] {
         let who = u64::from(self.thread_id) << 32 | u64::from(self.descriptor);
         let address = u64::from(u32::from_be_bytes(self.address)) << 16 | u64::from(self.port);
         [who, now_ms.saturating_sub(self.waited_ms), address, 0]
     }
 
-    /// Those of the memory; the first that is empty ends them.
+    /// Parses waiting connections up to the first empty group.
     pub(super) fn parse_all(words: &[u64], now_ms: u64) -> Vec<Self> {
         let parse = |words: &[u64]| {
             let [who, since_ms, address, _] =

@@ -1,23 +1,23 @@
-//! TCP in user space: what is wanted, and how it is.
+//! TCP in user space: its settings and its state.
 
 use super::{USER_TCP_LINK_WORDS, USER_TCP_LINKS};
 
-/// A network interface whose TCP is to be taken past the kernel.
+/// A network interface whose TCP bypasses the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserTcp {
-    /// Its name.
+    /// Name of the interface.
     pub interface: String,
-    /// Frames are to be handed over without a copy, if its driver can.
+    /// Whether frames are passed without a copy, if the driver supports that.
     pub zero_copy: bool,
 }
 
-/// Behind the name of an interface.
+/// Suffix of the name of an interface.
 const ZERO_COPY: &str = ":zero-copy";
-/// Longest name of an interface.
+/// Maximum length of an interface's name.
 const NAME_LEN_BYTES: usize = 15;
 
 impl UserTcp {
-    /// The name of an interface, with `:zero-copy` behind it or not.
+    /// Parses the name of an interface, with or without the suffix `:zero-copy`.
     pub fn parse(text: &str) -> Option<Self> {
         let (interface, zero_copy) = match text.strip_suffix(ZERO_COPY) {
             Some(interface) => (interface, true),
@@ -28,7 +28,7 @@ impl UserTcp {
         is_good.then(|| Self { interface: interface.to_owned(), zero_copy })
     }
 
-    /// Names with + between them, at most [`USER_TCP_LINKS`], each once.
+    /// Parses names with + between them, at most [`USER_TCP_LINKS`], each once.
     pub(super) fn parse_all(text: &str) -> Option<Vec<Self>> {
         let all: Vec<Self> =
             text.split('+').filter(|name| !name.is_empty()).map(Self::parse).collect::<Option<_>>()?;
@@ -46,18 +46,18 @@ impl std::fmt::Display for UserTcp {
     }
 }
 
-/// How an interface's frames come.
+/// Way in which an interface's frames arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u64)]
 pub enum UserTcpMode {
-    /// Not at all: the kernel has it alone.
+    /// Not at all: only the kernel receives them.
     #[default]
     Failed = 0,
     /// From the driver, without a copy.
     ZeroCopy = 1,
     /// From the driver, copied once.
     Native = 2,
-    /// From behind the driver.
+    /// From a point after the driver.
     Generic = 3,
 }
 
@@ -78,35 +78,35 @@ impl UserTcpMode {
     }
 }
 
-/// How TCP in user space is on one interface.
+/// State of TCP in user space on one interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserTcpLink {
-    /// Its name.
+    /// Name of the interface.
     pub interface: String,
-    /// How frames come.
+    /// Way in which frames arrive.
     pub mode: UserTcpMode,
-    /// Connections, now.
+    /// Number of current connections.
     pub connections: u64,
-    /// Connections since the start.
+    /// Number of connections since the start.
     pub opened: u64,
-    /// Frames that came.
+    /// Number of received frames.
     pub frames_received: u64,
-    /// Frames that were sent.
+    /// Number of sent frames.
     pub frames_sent: u64,
-    /// Frames that came and were lost for want of room.
+    /// Number of received frames that were dropped for lack of space.
     pub frames_dropped: u64,
-    /// Segments that were sent again.
+    /// Number of retransmitted segments.
     pub retransmitted: u64,
-    /// Connections that clients have reset.
+    /// Number of connections that clients have reset.
     pub resets_received: u64,
-    /// Connections that were given up since nothing came from the client.
+    /// Number of connections that were closed, because nothing arrived from the client.
     pub timed_out: u64,
-    /// Packets with a wrong checksum.
+    /// Number of packets with a wrong checksum.
     pub bad_checksums: u64,
 }
 
 impl UserTcpLink {
-    /// As words of the memory.
+    /// Converts the state to words of the memory.
     pub fn to_words(&self) -> [u64; USER_TCP_LINK_WORDS] {
         let mut name = [0u8; 16];
         name.iter_mut().zip(self.interface.bytes().take(NAME_LEN_BYTES)).for_each(|(to, from)| *to = from);
@@ -150,7 +150,7 @@ impl UserTcpLink {
         })
     }
 
-    /// All that are in the memory, from their first word on.
+    /// Parses all interfaces in the memory, from their first word on.
     pub(super) fn parse_all(words: &[u64]) -> Vec<Self> {
         words.chunks_exact(USER_TCP_LINK_WORDS).take(USER_TCP_LINKS).filter_map(Self::from_words).collect()
     }

@@ -1,22 +1,22 @@
-//! Who continues, and when deadlines come.
+//! Choice of the next thread, and of the times when deadlines pass.
 
 use fastrand::Rng;
 
-/// One in `1 << shift` points changes the thread.
+/// One of `1 << shift` points switches the thread.
 const SHIFTS: [u32; 6] = [0, 1, 2, 4, 6, 8];
-/// Points until the habits are chosen again, at most.
+/// Maximum number of points until the parameters are chosen again.
 const LONGEST_PHASE: u64 = 5_000;
-/// Points that a thread is lazy, at most.
+/// Maximum number of points for which a thread is lazy.
 const LONGEST_LAZINESS: u64 = 3_000;
-/// One in so many points brings a deadline early.
+/// One of so many points lets a deadline pass early.
 const EARLY: u32 = 2_000;
 
-/// The habits of the moment.
+/// The current parameters of the choices.
 pub(super) struct Choice {
     pub rng: Rng,
     shift: u32,
     phase_ends: u64,
-    /// A thread that does not run while any other can, and until when.
+    /// A thread that does not run while any other can, and the end of its laziness.
     lazy: Option<(usize, u64)>,
     pub is_calm: bool,
 }
@@ -26,7 +26,7 @@ impl Choice {
         Self { rng: Rng::with_seed(seed), shift: 2, phase_ends: 0, lazy: None, is_calm: false }
     }
 
-    /// At a point: shall the thread change?
+    /// Whether the thread switches at this point.
     pub fn wants_change(&mut self, step: u64) -> bool {
         if step >= self.phase_ends {
             self.shift = SHIFTS[self.rng.usize(..SHIFTS.len())];
@@ -39,7 +39,7 @@ impl Choice {
         !self.is_calm && self.rng.u32(..EARLY) == 0
     }
 
-    /// One of those that can run; there is one.
+    /// Selects one of the threads that can run, of which there is at least one.
     pub fn one_of(&mut self, ready: &[usize], step: u64) -> usize {
         if self.is_calm {
             self.lazy = None;

@@ -1,4 +1,4 @@
-//! The state of a simulation: its threads and what each waits for, the time, what went wrong.
+//! State of a simulation: its threads with their waits, the time, and failures.
 
 use super::choice::Choice;
 use super::{Options, Report, Resource, Task, Woken};
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What a point takes.
+/// Virtual duration of a point.
 const STEP: Duration = Duration::from_micros(1);
-/// Early deadlines are no further away than this, but for one in [`FAR`].
+/// Early deadlines are not later than this from now, except for one in [`FAR`].
 const NEAR: Duration = Duration::from_secs(1);
 const FAR: u32 = 16;
 const NOTES_KEPT: usize = 400;
@@ -33,7 +33,7 @@ struct Thread {
 
 pub(crate) struct Scheduler {
     threads: Vec<Thread>,
-    /// Those that have not ended.
+    /// Threads that have not ended.
     live: Vec<usize>,
     choice: Choice,
     pub now: Duration,
@@ -43,7 +43,7 @@ pub(crate) struct Scheduler {
     trace: u64,
     failure: Option<String>,
     notes: VecDeque<String>,
-    /// Groups that were killed: whoever is still born into one is killed, too.
+    /// Killed groups: a new thread of such a group is killed, too.
     killed: BTreeSet<u32>,
 }
 
@@ -68,10 +68,10 @@ impl Scheduler {
         self.threads.len()
     }
 
-    /// Adds a thread that can run; returns a seed for it.
+    /// Adds a thread that can run, and returns a seed for it.
     pub fn add(&mut self, task: &Arc<Task>, name: &str, group: u32) -> u64 {
         self.live.push(task.id);
-        // Nobody is left out of the end.
+        // After a failure, new threads are killed as well.
         let is_killed = self.failure.is_some() || self.killed.contains(&group);
         task.is_killed.store(is_killed, Ordering::Release);
         self.threads.push(Thread {
@@ -114,14 +114,14 @@ impl Scheduler {
         self.wake_due();
     }
 
-    /// Thread `id` could go on; who does?
+    /// Thread `id` can continue: selects the thread that does.
     pub fn pass_point(&mut self, id: usize) -> Arc<Task> {
         self.step(id);
         let next = if self.choice.wants_change(self.steps) { self.choose().unwrap_or(id) } else { id };
         self.change(id, next)
     }
 
-    /// Thread `id` waits; who continues? `None`: nobody can, and the simulation has failed.
+    /// Thread `id` waits: selects the next thread. `None`: no thread can run, and the simulation has failed.
     pub fn block(
         &mut self,
         id: usize,
@@ -136,13 +136,13 @@ impl Scheduler {
         let next = self.choose_or_wait().or_else(|| {
             let what = self.describe();
             self.fail(id, &format!("deadlock:{what}"));
-            // All threads unwind now, if they can.
+            // All threads unwind now, if possible.
             self.choose_or_wait()
         });
         next.map(|next| self.change(id, next))
     }
 
-    /// Why the last wait of thread `id` ended.
+    /// Reason of the end of thread `id`'s last wait.
     pub fn woken(&self, id: usize) -> Woken {
         self.threads[id].woken
     }
@@ -160,7 +160,7 @@ impl Scheduler {
         (!ready.is_empty()).then(|| self.choice.one_of(&ready, self.steps))
     }
 
-    /// If nobody can run, the next deadline comes.
+    /// Selects a thread. If none can run, time advances to the next deadline.
     fn choose_or_wait(&mut self) -> Option<usize> {
         if let Some(id) = self.choose() {
             return Some(id);
@@ -257,7 +257,7 @@ impl Scheduler {
         }
     }
 
-    /// Thread `id` has ended; who continues? `None`: nobody ever will.
+    /// Thread `id` has ended: selects the next thread. `None`: no thread can ever run again.
     pub fn end(&mut self, id: usize) -> Option<Arc<Task>> {
         self.threads[id].status = Status::Ended;
         self.live.retain(|&other| other != id);
@@ -267,7 +267,7 @@ impl Scheduler {
             self.wake_all(Resource::Group(group));
         }
         if id == 0 {
-            // The end of the first thread is the end of all.
+            // The end of the first thread ends all others.
             for id in self.live.clone() {
                 self.kill_thread(id);
             }
@@ -283,7 +283,7 @@ impl Scheduler {
         next.map(|next| self.change(id, next))
     }
 
-    /// Records the first failure; all threads are killed.
+    /// Records the first failure, and kills all threads.
     pub fn fail(&mut self, id: usize, message: &str) {
         if self.failure.is_some() {
             return;
@@ -307,7 +307,7 @@ impl Scheduler {
         self.notes.push_back(text);
     }
 
-    /// Who waits for what.
+    /// Describes the wait of each thread.
     fn describe(&self) -> String {
         let mut text = String::new();
         for thread in self.live.iter().map(|&id| &self.threads[id]) {

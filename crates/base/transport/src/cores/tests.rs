@@ -45,8 +45,8 @@ fn this_machine_says_how_busy_it_is_and_a_busy_thread_is_seen() {
     }
     let found = cores.look().unwrap();
     assert!(found.cores >= 1.0 && found.idle_cores >= 0.0 && found.runnable >= 0.0, "{found:?}");
-    // This thread had one of them to itself, or shared it with others that were busy.
+    // This thread had one of the processors to itself, or shared it with other busy threads.
     assert!(found.idle_cores < found.cores - 0.5, "{found:?}");
-    // Too soon for another look.
+    // Too early for another measurement.
     assert_eq!(cores.look(), Some(found));
 }

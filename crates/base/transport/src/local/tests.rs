@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Instant;
 
-/// A TCP listener, for its address, and the local socket of that address.
+/// Creates a TCP listener, for its address, and the local socket of that address.
 fn node(listen_on: &str) -> (TcpListener, UnixListener) {
     let tcp = TcpListener::bind(listen_on).unwrap();
     let unix = listen(tcp.local_addr().unwrap()).unwrap();
@@ -80,8 +80,8 @@ fn who_says_nothing_or_something_else_or_takes_nobody_is_left() {
     let reached = std::thread::spawn(move || reach(address).unwrap_err().to_string());
     unix.accept().unwrap().0.write_all(b"X").unwrap();
     assert!(reached.join().unwrap().contains("no node"));
-    // No process accepts, as when the node is stopped; and then its queue is full.
-    // The deadline ends the wait: that is the error's kind, whenever this thread then runs.
+    // No process accepts, like a stopped node; later the node's queue is full.
+    // The deadline ends the wait: the kind of the error shows it, even if this thread runs late.
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let began = Instant::now();

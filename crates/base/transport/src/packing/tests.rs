@@ -63,7 +63,7 @@ fn without_a_network_nothing_is_packed_or_measured() {
     assert!(watch.waited.is_empty() && watch.least.is_none());
 }
 
-/// The share belongs to a direction, over all its connections: one may cross a network and the next may not.
+/// The share belongs to a direction with all its connections: one may cross a network while the next does not.
 #[test]
 fn what_a_connection_with_a_network_led_to_is_nothing_to_one_without() {
     let packing = Packing::default();
@@ -119,7 +119,7 @@ fn what_packing_did_counts_by_length_and_is_forgotten() {
         assert_eq!(result.len(), 4 << 10);
     }
     assert!((ratio(known()) - 0.25).abs() < 0.01, "{:?}", known());
-    // A short one that took long changes the cost of a byte little.
+    // A short message that took long changes the cost per byte little.
     packing.packed(10, 10, Duration::from_micros(20));
     assert!(known().nanos / known().raw_bytes < 10.0, "{:?}", known());
     for _ in 0..500 {

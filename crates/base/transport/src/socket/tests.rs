@@ -35,15 +35,15 @@ fn a_shutdown_ends_a_read_that_waits() {
     assert_eq!(reader.join().unwrap(), 0);
 }
 
-/// The shortest time between two bytes of a slow peer.
+/// Minimum interval between two bytes of a slow peer.
 const BETWEEN: Duration = Duration::from_millis(10);
 
-/// Reads from a slow peer until the deadline; how many bytes came before.
+/// Reads from a slow peer until the deadline. Returns the number of bytes before it.
 fn received_before(deadline: Duration) -> u32 {
     let (a, b) = pair();
     b.set_deadline(Some(deadline)).unwrap();
     let sender = std::thread::spawn(move || {
-        // Until the other side ends it, which it does after its deadline.
+        // Until the other side closes it, after its deadline.
         while a.write_all(b"x").is_ok() {
             std::thread::sleep(BETWEEN);
         }
@@ -56,7 +56,7 @@ fn received_before(deadline: Duration) -> u32 {
         }
     };
     assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock), "{error}");
-    // No more than the peer can send in that time; one more if this thread was interrupted before it read it.
+    // No more than the peer can send in that time, and one more if this thread was preempted before it read it.
     let most = deadline.div_duration_f64(BETWEEN) as u32 + 2;
     assert!(received as u32 <= most, "{received} bytes within {deadline:?}");
     b.set_deadline(None).unwrap();
@@ -69,7 +69,7 @@ fn received_before(deadline: Duration) -> u32 {
 
 #[test]
 fn a_byte_now_and_then_does_not_extend_a_deadline() {
-    // On a busy machine the peer may be kept from sending anything before a short deadline.
+    // On a busy machine the peer may not get to send before a short deadline.
     let deadlines = (0..8).map(|doubled| Duration::from_millis(200 << doubled));
     assert!(deadlines.into_iter().any(|deadline| received_before(deadline) >= 2));
 }
@@ -94,7 +94,7 @@ fn the_kernel_knows_the_delay_and_on_one_host_nobody_is_told() {
     }
     let found = delay(&a.stream).unwrap();
     assert!(found.least > Duration::ZERO && found.least <= found.now, "{found:?}");
-    // The kernel's measurements are parts of what the whole exchange took.
+    // The kernel's measurements are parts of the duration of the whole exchange.
     assert!(found.now <= began.elapsed(), "{found:?}");
     assert!(a.is_local && a.delay().is_none() && b.delay().is_none());
 }

@@ -1,11 +1,11 @@
-//! Errors of TLS in words that say what to do.
+//! Explanations of TLS errors that include the fix.
 
 use super::AlertDescription;
 use crate::certificate::{now, time_text};
 use rustls::pki_types::UnixTime;
 use rustls::{CertificateError, Error, InvalidMessage, PeerIncompatible};
 
-/// The error, as seen from this side.
+/// Explains the error from the view of this side.
 pub fn explain(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => explain_certificate(error),
@@ -58,7 +58,7 @@ fn explain_certificate(error: &CertificateError) -> String {
     }
 }
 
-/// The library shows names as `DnsName("a")`; those that are no hosts are left out.
+/// Formats host names. The library shows them as `DnsName("a")`; names that are no hosts are left out.
 fn hosts(presented: &[String]) -> String {
     let name = |shown: &String| {
         let name = shown.split('"').nth(1).or_else(|| shown.split(['(', ')']).nth(1));

@@ -1,7 +1,8 @@
-//! Members of a group of servers: each connects to the others, and takes their connections, with one certificate.
+//! TLS between members of a group of servers: each connects to the others, and accepts their connections, with one
+//! certificate.
 //!
-//! A member lets in, and stays with, who shows a certificate of the same authority for a member of the same group, as
-//! long as that is not in the list of removed ones.
+//! A member accepts a peer with a certificate of the same authority for a member of the same group, unless the list of
+//! removed certificates contains it. This applies to both directions.
 
 use super::TlsConnection;
 use super::settings::{Rejected, Reloading, client_config, reach, server_config, take};
@@ -15,7 +16,7 @@ use rustls::{ClientConfig, ServerConfig};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A member's side of a connection, whichever side opened it.
+/// A member's side of a connection, in either direction.
 pub struct MemberTls(Reloading<Parts>);
 
 struct Parts {
@@ -40,7 +41,7 @@ fn parts(credentials: Credentials, files: &CredentialFiles) -> Result<Parts, Tra
 }
 
 impl MemberTls {
-    /// Reads the files and checks that they are a member's.
+    /// Loads the files and checks that they belong to a member.
     ///
     /// # Errors
     /// [`TransportError::Credentials`].
@@ -48,17 +49,17 @@ impl MemberTls {
         Reloading::load(files, parts).map(Self)
     }
 
-    /// Names of the group and of the member, as the certificate has them.
+    /// Names of the group and of the member in the certificate.
     pub fn names(&self) -> (String, String) {
         let parts = self.0.current().0;
         (parts.group.clone(), parts.name.clone())
     }
 
-    /// Greets a member that has connected. The caller has set a deadline. The second value says why changed files are
-    /// not used.
+    /// Performs the handshake with a member that has connected. The caller has set a deadline. The second value is the
+    /// reason why changed files are not used.
     ///
     /// # Errors
-    /// The connection that is not let in.
+    /// The rejected connection.
     pub fn accept(
         &self,
         socket: SocketConnection,
@@ -71,10 +72,10 @@ impl MemberTls {
         (accepted, not_loaded)
     }
 
-    /// Greets the member that was reached as `host`. The caller has set a deadline.
+    /// Performs the handshake with the member that was reached as `host`. The caller has set a deadline.
     ///
     /// # Errors
-    /// [`TransportError::Trust`] if it is none; [`TransportError::Io`]; [`TransportError::Credentials`].
+    /// [`TransportError::Trust`] if the peer is not a member; [`TransportError::Io`]; [`TransportError::Credentials`].
     pub fn connect(&self, socket: SocketConnection, host: &str) -> Result<TlsConnection, TransportError> {
         let (parts, not_loaded) = self.0.current();
         if let Some(error) = not_loaded {
@@ -88,7 +89,7 @@ impl MemberTls {
 }
 
 impl Parts {
-    /// The connection, with whom it leads to. Else why that is nobody to have one with.
+    /// Returns the connection with its authenticated peer, or the reason why the peer is rejected.
     fn known(&self, mut connection: TlsConnection) -> Result<TlsConnection, (Box<TlsConnection>, String)> {
         let facts = connection.peer_certificate().and_then(|der| CertificateFacts::read(&der));
         let Some(facts) = facts else {

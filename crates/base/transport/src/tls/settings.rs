@@ -1,8 +1,8 @@
-//! How each side is set up, and the making of connections.
+//! TLS settings of each side, and the handshakes.
 //!
-//! Files are looked at before each new connection and read again when one of them has changed, so certificates are
-//! renewed without a restart. If the new files cannot be used, the old ones stay in use and the reason is returned to
-//! whoever asked, once for each change.
+//! Before each new connection, the files are checked for changes and read again after a change. So a renewal of
+//! certificates needs no restart. If the new files are unusable, the old ones stay in use. The caller gets the reason,
+//! once per change.
 
 use super::{FIRST_BYTE, TlsConnection, lock};
 use crate::certificate::CertificateFacts;
@@ -34,13 +34,13 @@ impl<T> Reloading<T> {
         make: fn(Credentials, &CredentialFiles) -> Result<T, TransportError>,
     ) -> Result<Self, TransportError> {
         check_processor().map_err(TransportError::Credentials)?;
-        // The stamp is taken first: a change in between is then seen as one.
+        // The stamp comes first: so a change in between is detected later.
         let stamp = files.stamp();
         let made = make(Credentials::load(&files)?, &files)?;
         Ok(Self { files, current: Mutex::new((stamp, Arc::new(made))), make })
     }
 
-    /// What to use now, and why changed files are not used, if so.
+    /// The current settings, and the reason why changed files are not used, if so.
     pub(super) fn current(&self) -> (Arc<T>, Option<TransportError>) {
         let mut current = lock(&self.current);
         let stamp = self.files.stamp();
@@ -77,18 +77,18 @@ struct ClientParts {
     identity: Identity,
 }
 
-/// A connection that was not let in, to be ended by the caller.
+/// A rejected connection, which the caller has to close.
 pub enum Rejected {
     /// The peer does not speak TLS; an answer in plain text may reach it.
     PlainText(SocketConnection),
     /// The handshake failed; the peer received an alert as far as possible.
     Handshake(SocketConnection, TransportError),
-    /// The certificate is good, but its owner may not come in, for this reason.
+    /// The certificate is valid, but its owner is not admitted, for this reason.
     Denied(Box<TlsConnection>, String),
 }
 
 impl ServerTls {
-    /// Reads the files and checks that they are a node's.
+    /// Loads the files and checks that they belong to a node.
     ///
     /// # Errors
     /// [`TransportError::Credentials`].
@@ -96,10 +96,11 @@ impl ServerTls {
         Reloading::load(files, server_parts).map(Self)
     }
 
-    /// Greets a client. The caller has set a deadline. The second value says why changed files are not used.
+    /// Performs the handshake with a client. The caller has set a deadline. The second value is the reason why changed
+    /// files are not used.
     ///
     /// # Errors
-    /// The connection that is not let in.
+    /// The rejected connection.
     pub fn accept(
         &self,
         socket: SocketConnection,
@@ -108,14 +109,14 @@ impl ServerTls {
         (parts.accept(socket), not_loaded)
     }
 
-    /// Until when the certificates that are in use are valid, the node's own and the authority's, in seconds since
-    /// 1970. Files that were replaced count from the next connection on.
+    /// Time up to which the current certificates are valid, the node's own and the authority's, in seconds since 1970.
+    /// Replaced files count from the next connection on.
     pub fn expires_s(&self) -> i64 {
         lock(&self.0.current).1.expires_s
     }
 }
 
-/// Shakes hands with who has connected. Who that is has to be looked at.
+/// Performs the handshake with a peer that has connected. The caller has to check the peer's identity.
 pub(super) fn take(
     config: &Arc<ServerConfig>,
     socket: SocketConnection,
@@ -124,7 +125,7 @@ pub(super) fn take(
     match socket.peek() {
         Ok(Some(FIRST_BYTE)) => {}
         Ok(Some(_)) => return Err(Box::new(Rejected::PlainText(socket))),
-        // A port probe: no bytes came.
+        // A port probe: no bytes arrived.
         Ok(None) => {
             return Err(broken(socket, std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()));
         }
@@ -140,7 +141,7 @@ pub(super) fn take(
     })
 }
 
-/// Shakes hands with whom it has connected to as `host`. Who that is has to be looked at.
+/// Performs the handshake with the peer that was reached as `host`. The caller has to check the peer's identity.
 pub(super) fn reach(
     config: &Arc<ClientConfig>,
     socket: SocketConnection,
@@ -166,7 +167,7 @@ impl ServerParts {
         }
     }
 
-    /// Whom the peer speaks for, and until when its certificate is valid.
+    /// Identity of the peer, and the time up to which its certificate is valid.
     fn admit(&self, connection: &TlsConnection) -> Result<(Identity, i64), String> {
         let facts = connection.peer_certificate().and_then(|der| CertificateFacts::read(&der));
         let facts = facts.ok_or("this certificate cannot be read")?;
@@ -186,7 +187,7 @@ impl ServerParts {
 }
 
 impl ClientTls {
-    /// Reads the files and checks that they are a client's.
+    /// Loads the files and checks that they belong to a client.
     ///
     /// # Errors
     /// [`TransportError::Credentials`].
@@ -194,20 +195,21 @@ impl ClientTls {
         Reloading::load(files, client_parts).map(Self)
     }
 
-    /// Where they are.
+    /// Paths of the files.
     pub fn files(&self) -> &CredentialFiles {
         &self.0.files
     }
 
-    /// Whom the certificate speaks for.
+    /// Identity of the certificate's owner.
     pub fn identity(&self) -> Identity {
         self.0.current().0.identity.clone()
     }
 
-    /// Greets the node that was reached as `host`. The caller has set a deadline.
+    /// Performs the handshake with the node that was reached as `host`. The caller has set a deadline.
     ///
     /// # Errors
-    /// [`TransportError::Trust`] if it is not that node; [`TransportError::Io`]; [`TransportError::Credentials`].
+    /// [`TransportError::Trust`] if the peer is not that node; [`TransportError::Io`];
+    /// [`TransportError::Credentials`].
     pub fn connect(&self, socket: SocketConnection, host: &str) -> Result<TlsConnection, TransportError> {
         let (parts, not_loaded) = self.0.current();
         if let Some(error) = not_loaded {
@@ -228,7 +230,8 @@ impl ClientTls {
     }
 }
 
-/// Can this processor do what the cryptography is built on? Without it, the library would end the process.
+/// Checks that this processor supports the cryptography. Without the required instructions, the library would end the
+/// process.
 ///
 /// # Errors
 /// The missing part.

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A page of 16 KiB that waits so long, with so many of two processors idle.
+/// A page of 16 KiB with this queue time, and with this number of two processors idle.
 fn page(queued_micros: u64, idle_cores: f64) -> Figures {
     Figures {
         queued: Duration::from_micros(queued_micros),
@@ -43,7 +43,7 @@ fn processors_that_others_keep_busy_do_not_keep_a_full_link_from_being_relieved(
 fn what_does_not_become_shorter_is_left_as_it_is() {
     let figures = Figures { ratio: 1.0, ..page(9000, 2.0) };
     assert_eq!(settled(&figures), 0);
-    // And yet tried now and then.
+    // Packing is still tried occasionally.
     assert!(may_be_worth(&figures));
     assert!(!may_be_worth(&Figures { ratio: 1.0, ..page(100, 2.0) }));
 }
@@ -85,7 +85,7 @@ fn people_are_not_told_of_every_step() {
     assert_eq!((told, said), (3, true));
 }
 
-/// A load of `clients`, each of which computes and then waits for a message; with the decision for it.
+/// A load of `clients`, each of which computes and then waits for a message, with the decision for it.
 struct System {
     clients: f64,
     cores: f64,
@@ -99,7 +99,8 @@ struct System {
 const PAGE_BYTES: f64 = 16_384.0;
 
 impl System {
-    /// Messages per second, time in the link's queue, idle cores, runnable threads: by repeating until all agree.
+    /// Messages per second, time in the link's queue, idle cores, runnable threads: an iteration until all are
+    /// consistent.
     fn run(&self, share: f64) -> (f64, f64, f64, f64) {
         let bytes = PAGE_BYTES * (1.0 - share * (1.0 - self.ratio));
         let on_link_us = bytes / self.link_bytes_per_s * 1e6;
@@ -122,14 +123,14 @@ impl System {
         )
     }
 
-    /// Messages per second on average after some time, when the share follows the decision.
+    /// Average messages per second after some time, when the share follows the decision.
     fn decided(&self, random: &mut Random) -> f64 {
         let mut share = 0;
         let mut sum = 0.0;
         for round in 0..400 {
             let (rate, link_us, idle_cores, runnable) = self.run(f64::from(share) / f64::from(SHARE_MAX));
             sum += if round < 200 { 0.0 } else { rate };
-            // Measurements are off by a tenth, and the CPU counters have steps.
+            // Measurements are wrong by up to a tenth, and the CPU counters have steps.
             let figures = Figures {
                 rate: rate * random.near(0.1),
                 queued: Duration::from_nanos((link_us * 1e3 * random.near(0.1)) as u64),
@@ -146,11 +147,11 @@ impl System {
     }
 }
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 struct Random(u64);
 
 impl Random {
-    /// From 0 to 1.
+    /// A number from 0 to 1.
     fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as f64 / f64::from(1u32 << 31)
@@ -187,7 +188,7 @@ fn in_any_closed_system_the_share_finds_nearly_the_better_of_both() {
             (worst, of_worst) = (found, seed);
         }
     }
-    // Both happen often, or the test would say nothing.
+    // Both cases have to be frequent, for a meaningful test.
     assert!(packed_wins > 300 && plain_wins > 300, "{packed_wins} {plain_wins}");
     assert!(worst > 0.9, "{worst} with seed {of_worst}");
     assert!(below < 80, "{below} of 2000");
