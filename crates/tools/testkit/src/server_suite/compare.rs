@@ -81,7 +81,7 @@ impl Comparison {
         self.with(Verdict::OnlyRedoubtFailed)
     }
 
-    /// Cases that need a cause: those that fail, or are skipped, on Redoubt only.
+    /// Cases that need a cause: failures and skipped cases of Redoubt alone.
     pub fn needs_cause(&self) -> impl Iterator<Item = &Case> {
         self.failed_only_on_redoubt().chain(self.with(Verdict::SkippedOnRedoubt))
     }

@@ -1,5 +1,4 @@
-//! MySQL 9.7 on a volume: everything is there after kills and takeovers, and what the server writes without redo is
-//! too.
+//! MySQL 9.7 on a volume: all data are there after kills and takeovers, also pages that the server writes without redo.
 //!
 //! The node compares every page whose write was dropped with its own.
 
@@ -69,9 +68,9 @@ impl Fixture {
         from_server_lsn(rows[0][0].parse().unwrap()).0
     }
 
-    /// Inserts rows until the log ends at a position that `wanted` says.
+    /// Inserts rows until the log ends at the position that `wanted` returns.
     fn end_log_at(&self, conn: &mut Conn, wanted: impl Fn(&mut Conn, u64) -> u64) {
-        // What a row of no length needs; what the server does by itself in between makes it wrong sometimes.
+        // Redo of an empty row. The server's own work in between makes it wrong sometimes.
         let mut row_bytes = 300;
         let ended = (0..6000).any(|_| {
             let before = self.position(conn);
@@ -79,7 +78,7 @@ impl Fixture {
             let len = (end - before).saturating_sub(row_bytes).min(2500);
             self.execute(conn, &format!("INSERT INTO e.t SELECT MAX(id) + 1, REPEAT('a', {len}) FROM e.t"));
             let after = self.position(conn);
-            // Those that only fill need less.
+            // Rows that only fill the log need less.
             if len < 2500 {
                 row_bytes = (after - before - len).min(600);
             }
@@ -102,7 +101,7 @@ impl Fixture {
     }
 }
 
-/// Every table is sound; what it holds.
+/// Requires that every table is sound; returns their checksums.
 fn contents(conn: &mut Conn) -> BTreeMap<String, String> {
     let tables = "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables WHERE table_type = 'BASE TABLE' \
                   AND table_schema NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema')";
@@ -252,9 +251,9 @@ fn fill(conn: &mut Conn) {
     }
 }
 
-/// A page that was written to a doublewrite file, and not to its own any more. What it holds is older than the
-/// checkpoint, as pages of an index that is being built may be, so no redo tells of it. (The stock server takes it from
-/// there if it recovers, which it does not here: its redo ends at the checkpoint.)
+/// A page was written to a doublewrite file, but no longer to its own. Its content is older than the checkpoint, as for
+/// pages of an index under construction, so no redo restores it. (The stock server takes it from there if it recovers,
+/// which it does not here: its redo ends at the checkpoint.)
 #[test]
 fn a_page_that_only_a_doublewrite_file_has_is_imported() {
     let test = "a_page_that_only_a_doublewrite_file_has_is_imported";
@@ -426,7 +425,7 @@ fn compressed_pages_that_are_recovered_in_batches_miss_nothing() {
     }
 }
 
-/// The moment's server recovers and writes into its own view; the volume's goes on.
+/// The snapshot's server recovers and writes into its own view; the volume's server continues.
 #[test]
 fn a_second_mysql_runs_on_a_moment_and_changes_nothing() {
     let Some(fixture) = Fixture::new("a_second_mysql_runs_on_a_moment_and_changes_nothing") else { return };
@@ -497,7 +496,7 @@ fn a_keyring_is_refused_and_other_plugins_are_not() {
     assert!(log.contains("[redoubt] the keyring component_keyring_file is refused"), "{log}");
 }
 
-/// What tools see, and what is not to be had by them.
+/// Files that tools can read in a view, and files that they cannot.
 fn require_views(fixture: &Fixture) {
     let address = fixture.node.address().to_string();
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Real servers with a limit of connections inside a transaction: it holds, whoever holds locks never waits, and whatever
-//! ends a wait leaves nothing behind.
+//! Real servers with a limit of connections inside a transaction. The limit holds, a connection with locks never waits,
+//! and every end of a wait leaves nothing behind.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 mod clients;
 
-/// What needs no waiting is over by then, on a busy machine too; far below the longest wait.
+/// Bound for operations that need no wait, on a busy machine too; far below the admission timeout.
 const SOON: Duration = PATIENCE;
-/// What nothing ends in the course of a test.
+/// A timeout that never expires during a test.
 const NEVER: &str = "600";
 
 fn config(options: &[&str]) -> ServerConfig {
@@ -61,7 +61,7 @@ fn connect(socket: String) -> mysql::Result<Conn> {
     Conn::new(OptsBuilder::new().user(Some("app")).socket(Some(socket)).db_name(Some("d")))
 }
 
-/// A connection. What drivers ask first is a statement as well: only where there is room.
+/// A connection. The first queries of drivers are statements, too: they need room.
 fn app(server: &Server) -> Conn {
     connect(server.socket().display().to_string()).unwrap()
 }
@@ -95,7 +95,7 @@ fn await_waiting(server: &Server, count: u64) {
     .unwrap_or_else(|error| panic!("{error}: {}", status(server)));
 }
 
-/// Until nobody waits and nobody is inside.
+/// Waits until the gate is empty: no connection waits or is inside.
 fn await_empty(server: &Server) {
     poll_until("an empty gate", PATIENCE, || {
         let found = status(server);
@@ -191,8 +191,8 @@ fn transaction(conn: &mut Conn, way: u64, row: u64, open: &Open) {
     }
 }
 
-/// Many clients; returns how many transactions were open at the same time at most, as the clients know. What the server
-/// shows now and then must not be more than that may be.
+/// Runs many clients; returns the largest number of transactions open at the same time, as the clients count them. The
+/// server's own figures must not exceed the limit.
 fn most_at_once(server: &Server, limit: u64, clients: u64, rounds: u64) -> u64 {
     let (ended, most, open) = (AtomicBool::new(false), AtomicU64::new(0), Open::default());
     std::thread::scope(|scope| {
@@ -312,7 +312,7 @@ fn whatever_ends_a_wait_leaves_nothing_behind() {
     }
 }
 
-/// What drivers ask at the login, and pools of connections now and then.
+/// Queries of drivers at the login, and of connection pools now and then.
 #[test]
 fn logins_do_not_wait() {
     let server = with_limit("1", &[]);
@@ -375,7 +375,7 @@ fn the_end_of_the_server_ends_waits() {
     drop(holder);
 }
 
-/// Whoever holds something goes on; others, inside and out of room, wait for that.
+/// A connection that holds locks continues; others, inside and without room, wait for it.
 #[test]
 fn who_holds_locks_never_waits() {
     let server = with_limit("1", &[]);
@@ -469,7 +469,7 @@ fn clients_that_leave_a_transaction_alone_lose_their_room() {
     let thread = start(&server, "UPDATE t SET v = 1 WHERE id = 7");
     soon("one who waited for a lease", thread).unwrap();
     assert_eq!(counter(&server, "leases_ended"), 1);
-    // It goes on all the same.
+    // It continues all the same.
     execute(&mut holder, "UPDATE t SET v = 1 WHERE id = 8").unwrap();
     execute(&mut holder, "COMMIT").unwrap();
     await_empty(&server);
@@ -487,7 +487,7 @@ fn clients_that_leave_a_transaction_alone_lose_their_room() {
     await_empty(&server);
 }
 
-/// While the server is stopped as a whole, nobody leaves anything alone, and nobody waits for others.
+/// While the whole server is stopped, neither the lease of a connection nor a wait expires.
 #[test]
 fn a_stopped_server_counts_no_time() {
     let server = with_limit("1", &[]);
@@ -502,7 +502,7 @@ fn a_stopped_server_counts_no_time() {
     }
     let process_id = Pid::from_raw(server.process_id().unwrap() as i32).unwrap();
     kill_process(process_id, Signal::STOP).unwrap();
-    // Not until something is so: the time itself is what is looked at.
+    // A fixed time instead of a condition: the time itself is tested.
     std::thread::sleep(Duration::from_secs(limit_s + 1));
     kill_process(process_id, Signal::CONT).unwrap();
     // It takes a while until those who wait have noticed.
@@ -616,7 +616,7 @@ fn the_limit_is_changed_while_many_wait() {
     set(&server, "admission", "off");
     let conns: Vec<Conn> =
         threads.into_iter().map(|thread| soon("one who waited", thread).unwrap()).collect();
-    // On again: nobody knows what they are in the middle of, so they go on.
+    // On again: the state of these connections is unknown, so they continue.
     set(&server, "admission", "1");
     for mut conn in conns {
         execute(&mut conn, "UPDATE t SET v = v + 1 WHERE id = 9").unwrap();

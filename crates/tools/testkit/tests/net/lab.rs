@@ -1,4 +1,4 @@
-//! A server behind an interface and clients in another network namespace, and what these ask of it.
+//! A server behind an interface and clients in another network namespace, with their operations.
 
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]

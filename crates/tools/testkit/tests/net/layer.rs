@@ -1,5 +1,5 @@
-//! Real servers with the network library: clients of every kind get what they get without it, and what ends a wait ends
-//! it at the same time.
+//! Real servers with the network library: clients of every kind get the same answers as without it, and each end of a
+//! wait comes at the same time.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -36,7 +36,7 @@ fn redoubt(arguments: &[&str]) -> Outcome {
     Outcome::of(&find_redoubt().unwrap(), arguments, PATIENCE).unwrap()
 }
 
-/// What `redoubt net status` says of a server.
+/// The output of `redoubt net status` for a server.
 fn status(server: &Server) -> serde_json::Value {
     let datadir = server.datadir();
     let outcome = redoubt(&["net", "status", "--json", "--datadir", datadir.to_str().unwrap()]);

@@ -1,5 +1,5 @@
-//! Real servers with TCP in user space, and clients in another network namespace, whose TCP is the kernel's: they get
-//! what they get from the kernel's TCP, and what ends a connection or a wait ends it.
+//! Real servers with TCP in user space, and clients in another network namespace, whose TCP is the kernel's. Clients
+//! get the same as from the kernel's TCP, and the same causes end a connection or a wait.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -71,8 +71,8 @@ fn clients_of_every_kind_get_what_they_ask_for() {
 fn large_results_and_files_arrive_whole() {
     let Some(lab) = Lab::create("large_results_and_files_arrive_whole", &[]) else { return };
     large_results_and_files(&lab, 28);
-    // The same when two packets of a hundred are lost, in both directions. (What this link sends passes no rules of its
-    // own host, so they are the other host's.)
+    // The same when two packets of a hundred are lost, in both directions. (Packets that this link sends pass no rules
+    // of its own host, so the rules are on the other host.)
     let name = lab.pair.name(Side::Client);
     let nft = |rule: &str| {
         let program = find_program("nft", "nftables").unwrap();
@@ -231,7 +231,7 @@ fn connections_outlive_an_address_that_comes_back() {
         run("ip", &["-n", &name, "address", change, &address, "dev", NetworkPair::INTERFACE]);
     };
     change("del");
-    // Until it has been noticed: nobody is let in then. What clients send meanwhile is not answered.
+    // Until the removal has been noticed: no new connection is accepted then, and packets of clients are not answered.
     poll_until("the end of an address", PATIENCE, || {
         let conn = lab.try_connect_within(Side::Client, ADDRESS, Duration::from_secs(3));
         Ok(conn.is_err().then_some(()))
@@ -297,7 +297,7 @@ fn an_interface_that_was_down_goes_on() {
     });
 }
 
-/// The server goes on without it, and says so.
+/// The server continues without the interface, and reports it.
 #[test]
 fn an_interface_that_is_deleted_is_said_to_be_gone() {
     let Some(mut lab) = Lab::create("an_interface_that_is_deleted_is_said_to_be_gone", &[]) else { return };
@@ -355,7 +355,8 @@ fn it_is_switched_under_load() {
         // A failure ends the load, too.
         let _end = End(&ended);
         for _ in 0..2 {
-            // One connection that stays, and new ones all the time: each is served to its end by whoever has it.
+            // One connection that stays, and new ones all the time: the stack that accepted a connection serves it to
+            // its end.
             scope.spawn(|| {
                 let mut conn = lab.connect();
                 while !ended.load(Ordering::Acquire) {
@@ -371,7 +372,7 @@ fn it_is_switched_under_load() {
         for round in 0..4 {
             let state = ["off", "on"][round % 2];
             lab.switch(state);
-            // What had begun to connect before is served, too.
+            // Connections that were being made before are served, too.
             poll_until(&format!("new connections to be {state}"), PATIENCE, || {
                 lab.refresh(&mut clock);
                 let before = lab.number("opened");
@@ -423,7 +424,7 @@ fn without_what_it_needs_the_kernel_serves() {
     assert!(text.contains("there is no network interface nothing-there") && text.contains("v0"), "{text}");
 }
 
-/// How often the thread that looks after the interface has gone to sleep.
+/// How often the interface's thread has gone to sleep.
 fn switches_of_the_stack(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of_stack = tasks.filter_map(|task| {

@@ -1,5 +1,5 @@
-//! Real servers with TCP in user space, and strangers on the client's wire who flood, guess, say what cannot be, and
-//! leave what they have begun. Meanwhile a client works on; the server's memory is bounded, and it stops when it is told.
+//! Real servers with TCP in user space, and strangers on the client's wire who flood, guess, send invalid packets, and
+//! abandon connections. Meanwhile a client keeps working; the server's memory is bounded, and it stops on request.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -187,7 +187,7 @@ fn options_that_cannot_be(lab: &Lab) {
     });
 }
 
-/// Answers go to where a client is, not to where somebody says that it is: frames with its address and another card's.
+/// Answers go to the client's own interface, also when frames come with its address and another MAC address.
 fn somebody_elses_card(lab: &Lab) {
     beside(lab, "a client's address with another card's", 64 << 20, |stranger, client| {
         let mut rng = fastrand::Rng::with_seed(5);

@@ -1,5 +1,5 @@
-//! What a person sees of the `redoubt` command: exit codes, help, and for every mistake a message that says what,
-//! where, and what to do.
+//! The user's view of the `redoubt` command: exit codes, help, and for every mistake a message with the defect, its
+//! location, and a remedy.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -179,7 +179,7 @@ fn a_node_on_a_read_only_file_system_says_so() {
 
 #[test]
 fn a_client_says_what_is_wrong_with_the_node() {
-    // Bound and dropped: nobody listens there.
+    // Bound and dropped: no process listens there.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for command in [&["status"][..], &["volume", "list"], &["volume", "create", "v"]] {
         let args = [command, &["--node", &closed]].concat();
@@ -189,7 +189,7 @@ fn a_client_says_what_is_wrong_with_the_node() {
     refused(&["status", "--node", "host.invalid:7070"], FAILED, &["host.invalid:7070", "check the address"]);
 }
 
-/// A listener that does `talk` with whoever connects.
+/// A listener that calls `talk` for each connection.
 fn listener(talk: fn(std::net::TcpStream)) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,5 +1,5 @@
-//! `redoubt doctor` on this host, with a real node and a real server: what is sound is called so, and what is planted
-//! is found.
+//! `redoubt doctor` on this host, with a real node and a real server: it reports sound parts as sound, and finds
+//! planted defects.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

@@ -1,6 +1,6 @@
-//! What a package is made of: `make install` and `make uninstall`, the manual, the completions, and the units of
-//! systemd, whose own command lines are run here. No service manager is needed: its socket for notifications is all
-//! that it takes.
+//! The parts of a package: `make install` and `make uninstall`, the manual, the completions, and the units of systemd,
+//! whose own command lines are run here. No service manager is needed: its socket for notifications is all that it
+//! takes.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -18,7 +18,7 @@ use redoubt_workload::process::{Process, poll_until, run_to_end};
 use redoubt_workload::sql::{connect, execute};
 
 const READY_WITHIN: Duration = Duration::from_secs(120);
-/// Exit status of `redoubt run --no-takeover` when somebody else has the volume.
+/// Exit status of `redoubt run --no-takeover` when another server has the volume.
 const TAKEN_OVER: i32 = 3;
 
 fn make(target: &str, destination: &Path) {
@@ -119,7 +119,7 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
     let said = run_to_end(Command::new("bash").args(["-c", &format!("{script}\n{asked}")])).unwrap();
     assert_eq!(said.trim(), "export");
 
-    // A file of somebody else in a shared directory, and a setting, stay.
+    // Foreign files in a shared directory, and settings, stay.
     let others = root.join("usr/share/man/man1/other.1");
     std::fs::write(&others, "").unwrap();
     make("uninstall", root);
@@ -221,7 +221,7 @@ impl Manager {
         Process::spawn(name, &mut command).unwrap()
     }
 
-    /// All that is said up to `wanted`.
+    /// All messages up to `wanted`.
     fn hear(&self, wanted: &str) -> Vec<String> {
         let mut heard = Vec::new();
         loop {
@@ -236,7 +236,7 @@ impl Manager {
     }
 }
 
-/// What was installed, and where a test runs it.
+/// An installed package, and where a test runs it.
 struct Installed {
     directory: tempfile::TempDir,
     unit: PathBuf,
@@ -359,7 +359,7 @@ fn the_units_command_lines_start_node_and_server_which_say_when_they_are_ready()
     let address = ready.split("listening on ").nth(1).unwrap().lines().next().unwrap().to_owned();
     let environment = [("REDOUBT_NODE", address.as_str())];
 
-    // The server: made, then started as the drop-in does. Whoever had the volume last may have it again.
+    // The server: made, then started as the drop-in does. The volume's last server may have it again.
     installed.make_database("first", &address);
     let first_words = installed.server_words("first", &no_takeover);
     let first_said = Manager::new(root.join("m"));
@@ -370,7 +370,7 @@ fn the_units_command_lines_start_node_and_server_which_say_when_they_are_ready()
     let mut connection = connect(&root.join("first.s")).unwrap();
     execute(&mut connection, "CREATE TABLE mysql.t (a INT PRIMARY KEY) ENGINE=InnoDB").unwrap();
 
-    // Another host takes the volume over. The fenced server ends; started again by itself, it takes it from nobody.
+    // Another host takes the volume over. The fenced server ends; a restart takes the volume from no other server.
     let other_said = Manager::new(root.join("o"));
     let other_words = installed.server_words("other", "");
     let mut other = other_said.start("other server", &other_words, &root.join("other.log"), &environment);

@@ -24,7 +24,7 @@ use redoubt_workload::sql::execute;
 
 const VOLUME: &str = "shop";
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What Prometheus answers between listening and being ready.
+/// The status of Prometheus between listening and being ready.
 const SERVICE_UNAVAILABLE: u16 = 503;
 
 fn programs() -> Option<[PathBuf; 2]> {
@@ -95,7 +95,7 @@ impl Prometheus {
         Self { child, address, _directory: directory }
     }
 
-    /// Series and scalars that an expression gives now; `None` while nobody answers, or it says that it still starts.
+    /// Series and scalars of an expression now; `None` while there is no answer, or while Prometheus still starts.
     fn query(&self, expression: &str) -> Option<Vec<serde_json::Value>> {
         let escaped: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let request = format!("GET /api/v1/query?query={escaped} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address);
@@ -161,7 +161,7 @@ fn alerts(text: &str) -> Vec<String> {
     alerts
 }
 
-/// What an alert looks at, each alternative of a label by itself: something must be there, or it never fires.
+/// The series that an alert reads, one per alternative of a label. Each must exist, or the alert never fires.
 fn watched(alert: &str) -> Vec<String> {
     let parts = [" == ", " > "].iter().filter_map(|operator| alert.rsplit_once(operator));
     let (left, limit) =
@@ -175,7 +175,7 @@ fn watched(alert: &str) -> Vec<String> {
     alternatives.split('|').map(|one| format!("{before}=\"{one}\"{after}")).collect()
 }
 
-/// What the rules file says after `key: `, in its order.
+/// The values of `key: ` in the rules file, in its order.
 fn rules(key: &str) -> Vec<&'static str> {
     let text = include_str!("../../../../../packaging/prometheus/redoubt.rules.yml");
     let found: Vec<_> = text.lines().filter_map(|line| line.trim_start().strip_prefix(key)).collect();
@@ -221,7 +221,7 @@ fn each_alternative_of_an_alert_is_looked_at() {
     assert_eq!(watched("time() - t_seconds > 15"), ["time() - t_seconds"]);
 }
 
-/// Where a part would not be looked at, the test must be told how, rather than leave it out.
+/// An alert that `watched` cannot split completely must fail the test, so that no part is left out.
 #[test]
 fn an_alert_of_which_a_part_would_not_be_looked_at_is_refused() {
     for alert in [
@@ -311,7 +311,7 @@ fn prometheus_takes_the_metrics_and_the_dashboard_shows_them() {
                     ["log_buffer_wait", "filesystem_free"].iter().any(|part| expression.contains(part));
                 assert!(firing.is_empty() || may_fire, "{expression} fires: {firing:?}");
             }
-            // What waits for a series does not take one that is misspelt for one that is silent.
+            // A wait for a series does not accept a misspelt name as a silent one.
             let misspelt = format!("redoubt_volume_state{{state=\"stoped\",volume=\"{VOLUME}\"}}");
             assert_eq!(prometheus.query(&misspelt).unwrap().len(), 0);
             lint(&promtool, &http::get(address, "/metrics").text());

@@ -1,5 +1,5 @@
-//! The status page of a node that a real server works on: figures move, metrics are what a scraper takes, a browser
-//! draws it (pictures are kept in `status-page` in the target directory), and clients that misuse it do not keep the
+//! The status page of a node that a real server works on: figures move, a scraper accepts the metrics, and a browser
+//! draws the page (pictures are kept in `status-page` in the target directory). Clients that misuse it do not keep the
 //! server from its work.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
@@ -38,7 +38,7 @@ fn server(node: &Node) -> Server {
     Server::create(config).unwrap()
 }
 
-/// The metrics, once `reached` says so.
+/// The metrics, once `reached` returns true.
 fn metrics_when(
     address: SocketAddr,
     mut reached: impl FnMut(&strict::Exposition) -> bool,
@@ -112,7 +112,7 @@ fn check_terminal(node: &Node) {
     }
 }
 
-/// A trace of the load finds both kinds, all stages, and what the stages add up to.
+/// A trace of the load has both kinds and all stages, and the stages add up to the total.
 fn check_trace(node: &Node) {
     let address = node.address().to_string();
     let trace = || {

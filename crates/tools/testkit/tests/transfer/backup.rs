@@ -51,7 +51,7 @@ fn a_backup_is_checked_and_only_old_ones_of_its_volume_are_removed() {
     }
     std::fs::write(directory.path().join(format!("{oldest}.log")), "").unwrap();
 
-    // What fails removes nothing, and leaves nothing half done.
+    // A failed backup removes nothing, and leaves nothing half done.
     let before = names(directory.path());
     assert_eq!(backup(&node, "shop", directory.path(), "none").code, Some(2));
     assert_eq!(backup(&node, "no-such-volume", directory.path(), "1").code, Some(1));

@@ -175,7 +175,7 @@ fn other_sessions_go_on_while_a_large_table_is_imported_and_it_crosses_the_netwo
     server.shutdown().unwrap();
 }
 
-/// Flags of page 0, which no checksum is looked at for before the server has understood them.
+/// Sets the flags of page 0. The server reads them before it verifies any checksum.
 fn set_flags(path: &std::path::Path, flags: u32) {
     const FLAGS_OFFSET: usize = 54;
     let mut file = std::fs::read(path).unwrap();
@@ -183,7 +183,7 @@ fn set_flags(path: &std::path::Path, flags: u32) {
     std::fs::write(path, file).unwrap();
 }
 
-/// What each server says about tablespace files with flags that it does not know; with the right file all is well.
+/// The server's errors for tablespace files with unknown flags; the right file is accepted.
 fn foreign_files(server: &Server) -> Vec<String> {
     let mut conn = server.connect().unwrap();
     execute(&mut conn, "CREATE DATABASE f").unwrap();
@@ -198,7 +198,7 @@ fn foreign_files(server: &Server) -> Vec<String> {
     execute(&mut conn, "UNLOCK TABLES").unwrap();
     execute(&mut conn, "ALTER TABLE f.t DISCARD TABLESPACE").unwrap();
     let mut said = Vec::new();
-    // Of MySQL 8, and with bits that nobody has.
+    // Of MySQL 8, and with unassigned bits.
     for flags in [0x4021, 0x0004_0000] {
         copy(&kept, &file);
         set_flags(&file, flags);

@@ -103,7 +103,7 @@ fn stock_on(directory: &Path, like: &Server) -> Server {
     opened
 }
 
-/// A client that sends what it is told to.
+/// A client that sends exactly the given calls.
 struct Client(TcpStream);
 
 impl Client {
@@ -113,7 +113,7 @@ impl Client {
         Self(stream)
     }
 
-    /// Calls a procedure; what comes after the head of the answer.
+    /// Calls a procedure; returns the answer after its head.
     fn call(
         &mut self,
         program: u32,
@@ -246,7 +246,7 @@ fn a_moment_of_a_server_that_writes_is_recovered_by_a_stock_server() {
     let (first_data, second_data) = (first.join("data"), second.join("data"));
     let args = ["-r", first_data.to_str().unwrap(), second_data.to_str().unwrap()];
     tool("diff", &args).require_success().unwrap();
-    // Nothing is kept for it any longer once nobody asks.
+    // The node releases the state once no client uses it.
     let exported = target.path().join("exported");
     poll_until("an export", PATIENCE, || {
         let outcome = redoubt(&node, &["volume", "export", "shop", "--to", exported.to_str().unwrap()]);
@@ -423,7 +423,7 @@ fn bad_clients_harm_nobody() {
         .collect();
     let idle: Vec<_> = (0..1000).map(|_| TcpStream::connect(nfs).unwrap()).collect();
     load.wait_for_more(100);
-    // One that was closed for those connects again, as NFS clients do.
+    // A client that was closed to make room connects again, as NFS clients do.
     let mut good = Client::connect(nfs);
     assert_eq!(good.read(&file, 16384).unwrap().len(), 16384);
     assert!(thread_count(&node) < before_threads + 140, "{} of {before_threads}", thread_count(&node));

@@ -154,7 +154,7 @@ fn files_are_whole_for_ordinary_tools() {
     }
     let said = shell(&node, &view, &["--at-once"], &check).require_success().unwrap();
     assert!(said.contains(" files") && !said.contains("\n0 files"), "{said}");
-    // Two ways to read a moment, while the server goes on.
+    // Two ways to read a snapshot, while the server continues.
     let target = server.directory().join("copies");
     let copy = format!(
         "mkdir -p {t}/tar; cp -r {v} {t}/data; tar cf - -C {v} . | tar xf - -C {t}/tar; cat {v}/shop/account.ibd | \
@@ -265,7 +265,7 @@ fn nothing_is_written_to_a_volume_and_what_is_wrong_is_said() {
     let outcome = shell(&node, &view, &[], "echo said; exit 7");
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(7), "said\n"), "{}", outcome.stderr);
     assert_eq!(shell(&node, &view, &[], "kill -TERM $$").code, None);
-    // Whoever starts it may ignore the ends of its children, as some service managers do.
+    // The calling process may ignore the ends of its children, as some service managers do.
     let mut ignoring = vec!["-e", "$SIG{CHLD} = 'IGNORE'; exec @ARGV or die", "--"];
     let command = node.redoubt_bin().display().to_string();
     let args = reader(&node, &view, &[], &["sh", "-c", "echo said"]);
@@ -273,7 +273,7 @@ fn nothing_is_written_to_a_volume_and_what_is_wrong_is_said() {
     ignoring.extend(args.iter().map(String::as_str));
     let outcome = Outcome::of(Path::new("perl"), ignoring, PATIENCE).unwrap();
     assert_eq!(outcome.require_success().unwrap(), "said\n");
-    // What is not there, and where a view cannot be.
+    // Missing files, and directories that cannot hold a view.
     shell(&node, &view, &[], &format!("! test -e {}", path("nothing"))).require_success().unwrap();
     let tmp = server.directory().to_owned();
     read(&node, &tmp, &[], &["true"])
@@ -303,7 +303,7 @@ fn nothing_is_written_to_a_volume_and_what_is_wrong_is_said() {
     server.shutdown().unwrap();
 }
 
-/// A view that is read while its node is killed and started again goes on; one of a moment ends with an error.
+/// A view that is read while its node is killed and started again continues; a snapshot's view ends with an error.
 #[test]
 fn a_view_lives_through_a_restart_of_the_node() {
     let mut node = node();

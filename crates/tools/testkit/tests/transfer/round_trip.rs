@@ -19,7 +19,7 @@ use redoubt_workload::sql::{execute, query_text};
 /// The layout of the battery's servers; see `features::INNODB_ARGS`.
 const TWO_FILES: &str = "ibdata1:12M;ibdata2:4M:autoextend";
 
-/// What differs in how its pages are stored, or where.
+/// Features whose pages are stored differently, or elsewhere.
 const FEATURES: [&str; 11] = [
     "redundant",
     "compressed_1k",
@@ -358,7 +358,7 @@ fn a_file_put_in_the_place_of_a_discarded_tablespace_moves_in_as_it_is() {
     source.kill9().unwrap();
 
     let node = node();
-    // A page of it that was torn is no page that redo starts anew.
+    // A torn page of it is not one that redo initialises.
     let file = directory.join("t.ibd");
     let whole = std::fs::read(&file).unwrap();
     let mut torn = whole.clone();
@@ -419,7 +419,7 @@ fn a_system_tablespace_of_several_files() {
     require_stock_opens(&server, &running, &before);
 }
 
-/// An export holds the volume's state while the server goes on; what it gets is one moment of it.
+/// An export holds the volume's state at one moment while the server continues.
 #[test]
 fn an_export_under_load_is_one_moment() {
     let node = node();
@@ -445,7 +445,7 @@ fn an_export_under_load_is_one_moment() {
     let mut conn = opened.connect().unwrap();
     finish_purge(&mut conn).unwrap();
     check_all(&mut conn).unwrap();
-    // Everything acknowledged before the export began is in it. What came later may be.
+    // The export contains all commits that were acknowledged before it began. Later ones may be in it.
     let rows = query_text(&mut conn, "SELECT client, sequence FROM redoubt_ledger.entry").unwrap();
     let found: std::collections::BTreeSet<(u32, u64)> =
         rows.iter().map(|row| (row[0].parse().unwrap(), row[1].parse().unwrap())).collect();

@@ -21,7 +21,7 @@ fn nothing_acknowledged_is_lost_under_faults() {
     let summary = run(&options, |line| println!("{line}")).unwrap_or_else(|error| panic!("{error}"));
     println!("{summary:#?}");
     assert!(summary.faults.values().sum::<u64>() > 100, "hardly a fault: {summary:?}");
-    // Each round had a fault, and those whose log failed have stopped the volume, or `run` had failed.
+    // Each round had a fault, and each failure of the log has stopped the volume, or `run` had failed.
     assert_eq!(summary.rounds.values().sum::<u64>(), u64::from(options.rounds));
     let log_failed = summary.rounds.get("NodeLogError").copied().unwrap_or_default();
     let stops_and_ends = summary.volume_stopped.min(summary.server_ended);

@@ -1,5 +1,5 @@
-//! When something goes wrong under a running server: what it does, what its error log says, and that it goes on by
-//! itself where it can.
+//! Incidents under a running server: its reaction, the messages in its error log, and that it continues by itself where
+//! it can.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -99,7 +99,7 @@ fn in_background_for(
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let result = connect_for(&socket, answer_timeout).and_then(|mut conn| execute(&mut conn, statement));
-        // Nobody listens any more when the test has failed.
+        // The receiver is gone when the test has failed.
         let _ = sender.send(result);
     });
     receiver
@@ -139,7 +139,7 @@ fn a_node_that_stays_away_ends_the_server_loudly() {
     let commit = in_background(&setup.server, "INSERT INTO d.t VALUES (1)");
     let code = setup.server.wait_exit_code(PATIENCE);
     let code = code.unwrap_or_else(|error| panic!("{error}\n{}", setup.server.error_log_tail(20)));
-    // By the library, at once: a server that meets errors goes on for a while, and answers.
+    // By the library, at once: a server that meets errors continues for a while, and answers.
     assert_eq!(code, Some(1), "{}", setup.server.error_log_tail(20));
     let refused = commit.recv_timeout(PATIENCE).unwrap();
     assert!(refused.is_err(), "a commit was acknowledged without a node");

@@ -45,8 +45,9 @@ fn list(conn: &mut mysql::Conn) -> Vec<u64> {
     text.iter().flat_map(|text| text.split(',')).map(|word| word.parse().unwrap()).collect()
 }
 
-/// What three sessions read around a kill: the writer its own append, another session the same, and everybody
-/// afterwards. The write of the log is held up, so the writer's COMMIT is visible and not durable.
+/// The lists that three sessions read around a kill: the writer reads its own append, another session reads the same,
+/// and a third one reads afterwards. The write of the log is held up, so the writer's COMMIT is visible and not
+/// durable.
 fn lists_around_a_kill(server: &mut Server, faults: &Injector, level: Level) -> [Vec<u64>; 3] {
     let [mut writer, mut reader] = [(); 2].map(|()| server.connect().unwrap());
     for conn in [&mut writer, &mut reader] {
@@ -93,7 +94,7 @@ fn the_stock_server_shows_commits_that_a_kill_takes_back() {
         let [own, early, last] = tries.into_iter().find(|[_, _, last]| !last.contains(&1)).unwrap();
         assert_eq!((&own[..], &early[..], &last[..]), (&[7, 1][..], &[7, 1][..], &[7, 2][..]));
 
-        // What it looks like to the checker: the one that saw it ended with the server.
+        // The checker's view: the session that saw the commit ended with the server.
         let read = |list: &[u64]| Operation::Read(1, list.to_vec());
         let steps = [
             (Status::Committed, vec![Operation::Append(1, 7)]),

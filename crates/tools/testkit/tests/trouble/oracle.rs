@@ -52,8 +52,8 @@ fn random_histories_recover_as_the_stock_server_recovers_them() {
     assert!(summary.tally.succeeded() * 10 > summary.tally.tried() * 7, "{:?}", summary.tally);
 }
 
-/// The server encrypts all it has, the system tablespace included, and what is compared are its pages in clear. The
-/// node holds them so.
+/// The server encrypts all its tablespaces, the system tablespace included. The test compares the pages in clear, as
+/// the node holds them.
 #[test]
 fn redo_of_encrypted_tables_makes_their_pages_in_clear() {
     let plan =

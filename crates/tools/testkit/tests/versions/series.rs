@@ -338,8 +338,8 @@ fn a_system_tablespace_that_is_cut_is_cut_on_the_node_too() {
     upgrade.server.shutdown().unwrap();
 }
 
-/// A server that was told not to sync lets go of pages before their redo is durable on the node, and with a small pool
-/// asks for them again at once. What it gets must not be older.
+/// A server without syncs drops pages before their redo is durable on the node, and with a small pool reads them again
+/// at once. The pages that it reads must not be older.
 #[test]
 fn a_server_that_does_not_sync_reads_no_old_pages() {
     let Some(product) = find_or_skip(FetchedServer::MariaDb118, "MariaDB 11.8 without syncs") else { return };

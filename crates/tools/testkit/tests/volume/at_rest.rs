@@ -1,5 +1,6 @@
-//! Volumes that are encrypted on the node's disks: nothing of them is there in clear, nothing acknowledged is lost, and
-//! without the right key a volume, and only it, stays shut. Needs root for loop devices; says so elsewhere.
+//! Volumes that are encrypted on the node's disks: none of their data are there in clear, no acknowledged commit is
+//! lost, and without the right key a volume, and only it, stays shut. Needs root for loop devices, and skips the tests
+//! without.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -24,7 +25,7 @@ const VOLUME: &str = "secret";
 const NODE_ARGS: [&str; 8] =
     ["--ring", "32MiB", "--batch", "1MiB", "--apply-interval", "1", "--journal", "8MiB"];
 
-/// `None`, after saying so, where there can be none.
+/// `None`, with a message, where there can be none.
 fn encrypting_disk(len_bytes: u64) -> Option<Mount> {
     let disk = match Mount::encrypting_disk(len_bytes) {
         Ok(disk) => disk,
@@ -93,7 +94,8 @@ impl Setup {
         (text("state"), text("reason"))
     }
 
-    /// The volume is refused for a reason that has all parts, to whoever asks, and no other is.
+    /// Requires that the volume is refused to every client, for a reason that has all parts, and that no other volume
+    /// is.
     fn require_refused(&self, parts: &[&str]) {
         let (state, reason) = self.state_and_reason(VOLUME);
         assert_eq!(state, "unusable", "{reason}");

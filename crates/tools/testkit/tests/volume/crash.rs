@@ -77,7 +77,7 @@ fn no_acknowledged_commit_is_lost_by_kills() {
             }
         }
         if what > 0 {
-            // Any device goes on with the log of any other.
+            // Any device continues with the log of any other.
             let devices: [&[&str]; 3] = [
                 &["--log-device", "block"],
                 &["--log-device", "pmem", "--pretend-pmem"],
@@ -99,7 +99,7 @@ fn no_acknowledged_commit_is_lost_by_kills() {
         if what != 1 {
             setup.server.start().unwrap_or_else(|error| fail(error, &setup));
         }
-        // The server goes on, without a restart where only the node was killed.
+        // The server continues, without a restart where only the node was killed.
         run.wait_for_more(50, PATIENCE).unwrap_or_else(|error| fail(error, &setup));
         run.stop().unwrap();
         require_sound(&setup, &Entries::read(&file).unwrap());
@@ -181,9 +181,9 @@ fn a_table_whose_truncation_was_not_committed_is_there_after_a_kill() {
     }
 }
 
-/// Recovery of more redo than the buffer pool holds goes in batches. What the server knows of a table that was created
-/// in that redo (its size, up to where it is in use) comes from the records that it applies to the table's page 0. What
-/// the change buffer has for pages that are not in use, it drops.
+/// Recovery of more redo than the buffer pool holds works in batches. A table may be created in that redo. The server
+/// then takes its properties (its size, up to where it is in use) from the records that it applies to the table's page
+/// 0. It drops entries of the change buffer for pages that are not in use.
 #[test]
 fn a_table_that_recovery_rebuilds_in_batches_is_known_as_it_is() {
     // Room for everything until the kill, so that the server writes no page and no checkpoint.

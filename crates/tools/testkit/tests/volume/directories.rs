@@ -242,7 +242,7 @@ fn wait_for_truncation(server: &Server) {
     .unwrap();
 }
 
-/// Stands for the data directory in what comes before a directory's name.
+/// Placeholder for the data directory in the prefix of a directory's name.
 const DATADIR: &str = "DATADIR";
 
 /// A stock server with everything elsewhere, and its settings in an option file.
@@ -343,7 +343,7 @@ fn a_stock_server_with_files_elsewhere_is_imported() {
         for volume in [killed, stopped] {
             node.require_verified(&volume, 0).unwrap();
         }
-        // What was imported is as it was.
+        // The imported directory is unchanged.
         source.server.start().unwrap();
         expected.require_same(&contents(&source.server), "the source").unwrap();
     }
@@ -462,8 +462,8 @@ fn readers_find_the_files_in_the_volume() {
     assert!(!elsewhere.exists());
 }
 
-/// As root, the files that the command makes for the server are those of the user that the server changes to, whether
-/// that is said on the command line or in an option file.
+/// As root, the files that the command makes for the server belong to the user that the server changes to, whether the
+/// command line or an option file names that user.
 #[test]
 fn files_belong_to_the_user_that_the_server_changes_to() {
     if !rustix::process::geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! Encrypted tables: refused by name as long as nobody allowed the node to hold their pages in clear, and sound with
+//! Encrypted tables: refused by name without consent that the node may hold their pages in clear, and sound with
 //! `redoubt run --clear-pages`.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
@@ -57,7 +57,7 @@ fn doublewrite_of_an_older_format_is_not_taken_for_an_encrypted_page() {
             "INSERT INTO d.t SELECT seq, REPEAT(MD5(seq), 8) FROM seq_1_to_3000",
             "FLUSH TABLES t FOR EXPORT",
             "UNLOCK TABLES",
-            // Pages that the server made anew since it wrote them last are not written twice.
+            // Pages that the server has initialised since their last write are not written twice.
             "UPDATE t SET b = REPEAT(MD5(id), 7) WHERE id % 5 = 0",
             "FLUSH TABLES t FOR EXPORT",
         ],

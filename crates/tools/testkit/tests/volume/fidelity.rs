@@ -1,6 +1,6 @@
-//! The node's copy of a data directory is the server's: after a busy workload every plain file and directory on
-//! the node equals the local one byte for byte, no stub of an InnoDB file ever got blocks, and after a restart from
-//! an empty directory every page the server reads is right.
+//! The node's copy of a data directory is the server's. After a busy workload every plain file and directory on the
+//! node equals the local one byte for byte, and no stub of an InnoDB file ever got blocks. After a restart from an
+//! empty directory every page that the server reads is right.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

@@ -80,7 +80,7 @@ fn damage(file: &Path, page_no: u64) {
     file.write_all_at(&page, offset).unwrap();
 }
 
-/// What a dump of the healthy table reads.
+/// A dump of the healthy table.
 fn dump(server: &Server) -> Vec<Vec<String>> {
     let rows = server.query("SELECT * FROM shop.good ORDER BY id").unwrap();
     let by_index = server.query("SELECT a, COUNT(*) FROM shop.good FORCE INDEX (a) GROUP BY a").unwrap();
@@ -173,7 +173,7 @@ fn with_a_damaged_index_page() {
     });
 }
 
-/// What a start reads to know which transactions were open: a stock server hangs over it up to level 4.
+/// A start reads these pages to find the open transactions: a stock server hangs over them up to level 4.
 #[test]
 fn with_damaged_undo_pages() {
     beside_a_stock_server(5..=6, |datadir| {

@@ -121,7 +121,7 @@ fn the_same_with_tls_which_is_demanded_there_too() {
     );
 }
 
-/// A node that does not answer costs the server what it costs by TCP: it ends when its time-out is over.
+/// A node that does not answer has the same effect on the server as over TCP: it ends at its timeout.
 #[test]
 fn a_node_that_is_halted_ends_the_server() {
     let mut node = Node::create(&find_redoubt().unwrap(), &NODE_ARGS).unwrap();
@@ -156,7 +156,7 @@ fn either_side_can_turn_it_off() {
     *server.config_mut() = config(&node, &[]);
     server.start().unwrap();
     require_all(&node, true);
-    // What is missing after a restart of the node is not missed.
+    // The server does not need the socket after a restart of the node.
     let run = start_ledger(&server);
     node.kill9().unwrap();
     node.set_further_args(&["--local-socket", "off"]);

@@ -1,4 +1,4 @@
-//! Messages that nobody reads, or that cannot be written: whoever says them goes on.
+//! Messages that are not read, or that cannot be written: the sender continues.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -27,7 +27,7 @@ fn full_disk() -> Stdio {
     File::options().write(true).open("/dev/full").unwrap().into()
 }
 
-/// Exit status, and what it said on standard error.
+/// Exit status and standard error.
 fn ended(mut child: Child) -> (Option<i32>, String) {
     let ended = poll_until("the process to end", Duration::from_secs(60), || Ok(child.try_wait().unwrap()));
     if ended.is_err() {
@@ -59,7 +59,7 @@ fn commands_need_nobody_who_reads_them() {
         };
         // As with `| head`: seen enough.
         assert_eq!(of(closed_pipe()), (Some(0), String::new()), "{args:?}");
-        // What it was for is lost.
+        // The output is lost, which is an error.
         let (code, stderr) = of(full_disk());
         assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
         if !args.contains(&"--help") {
@@ -101,7 +101,7 @@ fn a_node_whose_log_is_on_a_full_disk_serves_its_volumes() {
     ] {
         execute(&mut conn, statement).unwrap();
     }
-    // Much of what a node says: somebody leaves, takes over, a node starts again.
+    // Many of a node's messages: a server leaves or takes over, a node starts again.
     server.kill9().unwrap();
     server.start().unwrap();
     node.kill9().unwrap();

@@ -1,5 +1,5 @@
 //! PAGE_COMPRESSED tables on the way out: an export's files are as small as the server's own, hold the same pages, and
-//! are read by a stock server and by `innochecksum`. The format is held against pages that the server itself wrote.
+//! are read by a stock server and by `innochecksum`. The format is compared with pages that the server itself wrote.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -19,7 +19,7 @@ use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;
 
-/// What a file may take beside its pages, and what differs because pages were written at other times.
+/// Allowance for a file's bytes beside its pages, and for pages that were written at other times.
 const SLACK_BYTES: u64 = 512 << 10;
 const TABLES: [&str; 2] = ["shop/packed.ibd", "shop/mixed.ibd"];
 
@@ -47,7 +47,7 @@ fn config(launcher: Launcher, case: &Case) -> ServerConfig {
     config
 }
 
-/// One table whose pages all compress, one with pages that do not, and one that is not page-compressed.
+/// A table whose pages all compress, a table with pages that do not, and a table that is not page-compressed.
 fn fill(server: &Server) {
     let mut conn = server.connect().unwrap();
     for statement in [

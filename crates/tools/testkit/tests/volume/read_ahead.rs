@@ -1,5 +1,5 @@
-//! Reading ahead of scans: with every page verified a page that was read ahead is compared with the node's when it is
-//! used, so one that is not the newest ends the server.
+//! Reading ahead of scans. With every page verified, a page that was read ahead is compared with the node's when it is
+//! used, so a page that is not the newest ends the server.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

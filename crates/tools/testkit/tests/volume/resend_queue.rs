@@ -82,7 +82,7 @@ fn what_was_answered_while_the_node_was_away_survives_a_kill_of_the_server() {
     let mut answered = Vec::new();
     for round in 1..=3 {
         // A server that takes over has nothing to recover, so it has read hardly a page; and while the node is away it
-        // can read none. What transactions need, of each of the 128 rollback segments, comes first.
+        // can read none. So the pages that transactions need, of each of the 128 rollback segments, are read first.
         insert(&server.socket(), round * 1000..round * 1000 + 300);
         match round {
             1 => node.kill9().unwrap(),
@@ -92,7 +92,7 @@ fn what_was_answered_while_the_node_was_away_survives_a_kill_of_the_server() {
         answered.push(insert_while_answered(&server.socket(), round * 1000 + 300..round * 1000 + 400));
         server.kill9().unwrap();
         if round == 3 {
-            // With what its kernel took for it.
+            // The bytes that its kernel has accepted for it are lost, too.
             node.kill9().unwrap();
         }
         node.start().unwrap();
@@ -104,7 +104,7 @@ fn what_was_answered_while_the_node_was_away_survives_a_kill_of_the_server() {
         }
     }
     check_all(&mut server.connect().unwrap()).unwrap();
-    // A server that ended in order has left nothing: no word about it at the next start.
+    // A server that was shut down cleanly has left nothing: there is no message at the next start.
     server.shutdown().unwrap();
     let said =
         |server: &Server| server.error_log_tail(10_000).matches("the previous server here left").count();
@@ -161,7 +161,7 @@ fn what_another_host_has_made_impossible_is_said_and_kept() {
     files.sort();
     assert_eq!(files.len(), 2, "{files:?}");
     assert!(files[1].to_str().unwrap().contains("-generation-"), "{files:?}");
-    // And once only. What the volume has is the other server's.
+    // The message appears once only. The volume has the other server's data.
     assert_eq!(count(&server), rows);
     server.shutdown().unwrap();
     server.start().unwrap();

@@ -108,8 +108,8 @@ fn holds_secret(bytes: &[u8]) -> bool {
     false
 }
 
-/// The page files that hold the secret. The page journal keeps older images of pages until it comes round to them, and
-/// the log keeps redo (docs/volume/reference/limits.md): neither is looked at.
+/// The page files that hold the secret. The page journal retains older images of pages until it overwrites them, and
+/// the log retains redo (docs/volume/reference/limits.md): neither is searched.
 fn found_in_pages(node: &Node) -> Vec<PathBuf> {
     let pages = node.data().join("volumes").join(VOLUME).join("pages");
     found_in(&pages).into_iter().filter(|path| path.extension().is_some_and(|name| name == "pages")).collect()

@@ -1,4 +1,4 @@
-//! A real server on a node that lets nobody in without a certificate.
+//! A real server on a node that accepts no connection without a certificate.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -63,7 +63,7 @@ fn a_server_lives_on_a_node_that_lets_nobody_else_in() {
     let in_days = |expires_s: i64| (expires_s as f64 - now_s) / 86_400.0;
     assert!(expiries(&node).iter().all(|expires_s| (364.0..=365.1).contains(&in_days(*expires_s))));
 
-    // Nobody else.
+    // All other clients are refused.
     refused(&node, None, &["volume", "list"], &["speaks TLS only", "--tls DIR"]);
     let to = server.directory().join("stolen").display().to_string();
     refused(

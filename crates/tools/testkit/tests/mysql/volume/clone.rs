@@ -14,7 +14,7 @@ const PLUGIN: &str = "--plugin-load-add=mysql_clone.so";
 
 /// Reached over the network.
 fn listen(config: &mut ServerConfig) -> u16 {
-    // Nobody gets the port again so soon.
+    // The kernel does not reuse the port so soon.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     for argument in ["--skip-networking=OFF", "--bind-address=127.0.0.1", &format!("--port={port}")] {
         config.server_args.push(argument.to_owned());
@@ -73,8 +73,8 @@ fn move_money(server: &Server, seed: u64, ended: &AtomicBool, moves: &AtomicU64)
     }
 }
 
-/// A clone is files, then pages that were changed meanwhile, then the redo of all that time, which the donor reads from
-/// its own log files while it writes to them: from its last checkpoint on, which is before the plugin was there.
+/// A clone is files, then pages that were changed meanwhile, then the redo of all that time. The donor reads the redo
+/// from its own log files while it writes to them: from its last checkpoint on, which is before the plugin was there.
 #[test]
 fn clones_of_a_server_under_load_are_whole() {
     let mut port = 0;

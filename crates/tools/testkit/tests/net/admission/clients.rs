@@ -162,7 +162,7 @@ fn the_limit_holds(server: &Server, way: Way, limit: u64) {
     assert_eq!(found["counters"]["not_understood"], 0, "{found}");
 }
 
-/// Who waits is ended by whatever ends connections, and others pass.
+/// A waiting connection ends by every cause that ends connections, and others pass.
 fn waits_end(server: &Server, way: Way) {
     let mut root = server.connect().unwrap();
     let (mut killed, mut timed, mut free, mut last) = (
@@ -262,7 +262,7 @@ fn connections_with_tls_are_followed_from_the_moment_a_limit_is_set() {
         assert_eq!(client.ask("SELECT 'here'"), "here");
     }
     super::set(&server, "admission", "1");
-    // Where they are is known after an answer, and what they are in the middle of after another.
+    // The packet boundary is known after one answer, and the state of the transaction after another.
     for client in [&mut first, &mut second] {
         assert_eq!(client.ask("SELECT 'here'"), "here");
         assert_eq!(client.ask("SELECT 'there'"), "there");

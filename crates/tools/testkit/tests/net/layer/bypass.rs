@@ -46,7 +46,7 @@ fn run(mut command: Command, text: &str) -> Output {
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let text = text.to_owned();
-    // Whoever is thrown out reads no further.
+    // A client whose connection is ended reads no further.
     let writer = std::thread::spawn(move || drop(input.write_all(text.as_bytes())));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
@@ -133,7 +133,7 @@ fn connections_are_off_tcp_and_end_when_they_are_to() {
         Ok((query_text(&mut conn, &gone)? == [["0"]]).then_some(()))
     })
     .unwrap();
-    // One that says nothing for too long.
+    // A client that is silent for too long.
     let silent = "SET SESSION wait_timeout = 1;\nSELECT 'before';\n\\! sleep 4\nSELECT 'after';\n";
     let output = run(client(&port, true, &["--ssl=0", "--skip-reconnect"]), silent);
     assert!(!output.status.success() && output.stdout == b"before\n", "{output:?}");
@@ -176,7 +176,7 @@ fn switch(server: &Server, state: &str) {
     assert!(text.contains(&format!("bypass         {state}\n")), "{text}");
 }
 
-/// New connections only, and nobody waits because of it.
+/// Only new connections change, and none waits because of it.
 #[test]
 fn it_is_switched_in_a_running_server() {
     let launcher = Launcher::Net { redoubt_bin: find_redoubt().unwrap(), options: Vec::new() };
@@ -192,14 +192,14 @@ fn it_is_switched_in_a_running_server() {
         ask();
         assert_eq!(counter(&server, "bypassed"), round * 3);
         switch(&server, "on");
-        // The first of a port only makes the door.
+        // The first connection of a port only makes the rendezvous socket.
         ask();
         let (mut child, id) = sleeper(&server, &port, true);
         assert_eq!((established(&port), counter(&server, "bypassed")), (0, round * 3 + 1));
         switch(&server, "off");
         ask();
         assert_eq!(counter(&server, "bypassed"), round * 3 + 1);
-        // One that was there before stays.
+        // An earlier connection stays.
         assert!(child.try_wait().unwrap().is_none());
         switch(&server, "on");
         ask();
@@ -248,7 +248,7 @@ fn check_mysql(product: Product) {
     server.shutdown().unwrap();
 }
 
-/// What is in force is what the server's waits allow.
+/// The mode in force follows from the server's waits.
 #[test]
 fn the_status_knows_what_auto_is() {
     let mut products = vec![(Product::MariaDb, "on")];

@@ -1,4 +1,4 @@
-//! Somebody on the client's wire who says whatever he wants, from any address.
+//! A stranger on the client's wire that sends any packet, from any address.
 
 use redoubt_tcp::segment::{Flags, Header, Options, Segment};
 use redoubt_tcp::{Checksum, Seq};
@@ -9,18 +9,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 const ETHERNET_LEN_BYTES: usize = 14;
 const IPV4_LEN_BYTES: usize = 20;
 
-/// See the module.
+/// A stranger with a packet socket on the client's wire.
 pub struct Stranger {
     socket: PacketSocket,
-    /// The server's card.
+    /// MAC address of the server's interface.
     to: Mac,
-    /// His own, or what he says it is.
+    /// Source MAC address: the stranger's own, or a forged one.
     pub from: Mac,
     pub server: SocketAddr,
     pub sent: u64,
 }
 
-/// What he knows of a connection that he has opened, or guesses.
+/// State of a connection that the stranger has opened, or guesses.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     pub local: SocketAddr,
@@ -63,7 +63,7 @@ impl Stranger {
 
     fn send_packet(&mut self, packet: &[u8]) {
         let frame = [&self.to[..], &self.from, &[8, 0], packet].concat();
-        // What there is no room for is said later.
+        // The socket has no room at the moment: try again.
         while !self.socket.send(&frame).unwrap() {
             std::thread::yield_now();
         }
@@ -101,7 +101,7 @@ impl Stranger {
         self.send_packet(&packet);
     }
 
-    /// The next that the server says to anybody; `None` if there is nothing now.
+    /// The next segment that the server sends to any address; `None` if there is none now.
     pub fn hear(&mut self) -> Option<(Header, usize)> {
         let mut frame = vec![0; 1 << 16];
         loop {
@@ -115,7 +115,7 @@ impl Stranger {
         }
     }
 
-    /// What the server says to this address within two seconds.
+    /// The next segment that the server sends to this address within two seconds.
     pub fn hear_for(&mut self, local: SocketAddr) -> Option<(Header, usize)> {
         let begin = std::time::Instant::now();
         while begin.elapsed().as_secs() < 2 {

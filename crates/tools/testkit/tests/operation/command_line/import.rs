@@ -1,4 +1,4 @@
-//! `redoubt volume import`: what it refuses, and what it repairs.
+//! `redoubt volume import`: its refusals and its repairs.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -178,7 +178,7 @@ fn page_with_a_copy(datadir: &Path, newer_than: Lsn) -> Option<(PageId, Lsn)> {
     copies(&blocks, system_flags)
         .filter(|copy| verify(copy, flags).is_ok())
         .filter_map(|copy| Some((page_id(copy)?, page_lsn(copy)?)))
-        // Page 0 is looked at before the others; B-tree pages have the same contents at home and in the copy.
+        // Page 0 is read before the others; B-tree pages have the same contents at home and in the copy.
         .filter(|(page, lsn)| page.space == space && page.page_no.0 > 3 && *lsn >= newer_than)
         .find(|(page, lsn)| {
             let mut home = vec![0; PAGE_LEN_BYTES];
@@ -225,7 +225,7 @@ fn a_torn_page_is_taken_from_the_doublewrite_area() {
         .unwrap();
     assert!(said.contains("1 torn pages repaired"), "{said}");
 
-    // The undamaged directory on the stock server says what the contents must be.
+    // The undamaged directory on the stock server gives the expected contents.
     server.start().unwrap();
     let expected = Snapshot::take(&mut server.connect().unwrap(), None, &[]).unwrap();
     server.shutdown().unwrap();

@@ -1,4 +1,4 @@
-//! A bank in a server: accounts, and clients that move money between them. Whatever is read of it must add up.
+//! A bank in a server: accounts, and clients that move money between them. Every consistent read must add up.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -16,7 +16,7 @@ use redoubt_workload::sql::{execute, query_text};
 const ACCOUNTS: i64 = 2000;
 const TOTAL: i64 = ACCOUNTS * 1000;
 
-/// A small log and pool, so that pages go out and the server's checkpoint moves while somebody reads.
+/// A small log and pool, so that pages go out and the server's checkpoint moves during a read.
 pub fn config(node: &Node) -> ServerConfig {
     let mut config = ServerConfig::new(node.launcher("shop", Verify::All));
     config.log_file_size_bytes = 32 << 20;
@@ -51,7 +51,7 @@ pub fn require_transfers(server: &Server, count: u64) {
     assert!(transfers.parse::<u64>().unwrap() >= count, "{transfers} of {count}");
 }
 
-/// Clients that move money between accounts, and one that makes and drops tables, until this goes.
+/// Clients that move money between accounts, and a client that makes and drops tables, until this is dropped.
 pub struct Load {
     stop: Arc<AtomicBool>,
     pub transfers: Arc<AtomicU64>,
@@ -70,7 +70,7 @@ impl Load {
                     if stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    // Always in the same order, so that nobody waits for one who waits for him.
+                    // Always in the same order, so that no two clients wait for each other.
                     let (one, other) = (1 + round * 7 % ACCOUNTS, 1 + round * 13 % ACCOUNTS);
                     let (a, b) = (one.min(other), one.max(other));
                     for statement in [

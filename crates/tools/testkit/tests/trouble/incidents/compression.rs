@@ -11,7 +11,7 @@ use redoubt_workload::sysbench::{Report, Sysbench};
 
 use super::{NODE_ARGS, PATIENCE, Setup};
 
-/// What a load cost.
+/// The cost of a load.
 #[derive(Debug)]
 #[allow(dead_code, reason = "shown as a whole")]
 struct Cost {
@@ -104,7 +104,7 @@ fn loses_nothing(options: &[&str]) {
         let run = Run::start(&setup.server.socket(), &file, Options::default()).unwrap();
         run.wait_for_more(200, PATIENCE).unwrap();
         for _ in 0..3 {
-            // What was sent and is not durable goes out again on a stream of its own.
+            // Frames that were sent and are not durable go out again on a stream of their own.
             setup.node.crash_and_restart().unwrap();
             run.wait_for_more(200, PATIENCE)
                 .unwrap_or_else(|error| panic!("{error}\n{}", setup.server.error_log_tail(20)));
@@ -112,7 +112,7 @@ fn loses_nothing(options: &[&str]) {
         // The server reports its counters a few times a second, which may be later than 200 commits.
         let reconnects = || setup.volume()["server_counters"]["reconnects"].as_u64();
         poll_until("three reconnections", PATIENCE, || Ok((reconnects() >= Some(3)).then_some(()))).unwrap();
-        // What it wrote last is decoded without what would have come next.
+        // The last frames before the kill are decoded without the rest of their stream.
         setup.server.kill9().unwrap();
         setup.server.start().unwrap_or_else(|error| panic!("{error}\n{}", setup.node.log_tail(20)));
         let summary = run.stop().unwrap();

@@ -1,4 +1,4 @@
-//! No room on the node's disk: commits wait, the server lives and answers reads, and goes on when there is room.
+//! No room on the node's disk: commits wait, the server lives and answers reads, and continues when there is room.
 //!
 //! The long ones, `make full-disk`, wait for [`minutes`] each: longer than every timeout there is on the way (the
 //! kernel's for a connection whose peer takes nothing, the library's `--timeout` of 600 s).

@@ -74,7 +74,7 @@ fn a_node_whose_network_is_gone_ends_on_sigterm() {
         .map(Result::unwrap)
         .find_map(|line| line.strip_prefix("listening on ").map(str::to_owned))
         .unwrap_or_else(|| panic!("it does not listen: {}", log()));
-    // With a volume and its threads, and with a connection that nobody will hear from again.
+    // With a volume and its threads, and with a connection that stays silent for good.
     let redoubt = |arguments: &[&str]| {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &namespace.0]).arg(find_redoubt().unwrap()).args(arguments);

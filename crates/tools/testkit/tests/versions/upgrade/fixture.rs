@@ -1,4 +1,4 @@
-//! Unpacking a fixture, and what is in each.
+//! Unpacks a fixture; the contents of each.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use redoubt_workload::server::ServerConfig;
 pub const FIXTURES: [&str; 5] =
     ["first-slice", "log-push-down", "log-devices-block", "log-devices-pmem", "page-journal"];
 
-/// Tables of database `d`, with their rows and what CHECKSUM TABLE says. The same in all fixtures.
+/// Tables of database `d`, with their rows and the result of CHECKSUM TABLE. The same in all fixtures.
 pub const TABLES: [(&str, u32, u32); 5] = [
     ("t", 361, 2_629_086_386),
     ("new_name", 61, 246_124_491),

@@ -1,4 +1,4 @@
-//! What a node does about keys that are missing, wrong or readable by others.
+//! A node with keys that are missing, wrong or readable by others.
 
 use super::*;
 use std::os::unix::fs::PermissionsExt;

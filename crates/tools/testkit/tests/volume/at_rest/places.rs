@@ -59,7 +59,7 @@ fn all_parts_have_the_volumes_key_wherever_they_are() {
     setup.node.start().unwrap();
     assert_eq!(setup.state_and_reason(VOLUME).0, "ready");
 
-    // Without the key nobody can tell where its parts are.
+    // Without the key the locations of its parts are unknown.
     setup.node.stop().unwrap();
     std::fs::rename(setup.key_file(), setup.keys.path().join("kept")).unwrap();
     setup.node.start().unwrap();
@@ -126,7 +126,7 @@ fn what_a_killed_import_left_goes_with_its_key() {
     let leftover = volume.with_file_name(format!(".import-{VOLUME}"));
     std::fs::rename(&volume, &leftover).unwrap();
     std::fs::rename(setup.key_file(), setup.keys.path().join("kept")).unwrap();
-    // Without the key it stays, and hinders nobody but its name.
+    // Without the key it stays, and blocks only its own name.
     setup.node.start().unwrap();
     assert_eq!(setup.state_and_reason("open").0, "ready");
     assert!(leftover.exists());

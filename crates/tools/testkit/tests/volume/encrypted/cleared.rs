@@ -1,7 +1,7 @@
 //! With consent: the server works as a stock server does, the node holds pages in clear, and the way back is open.
 //!
-//! What a server shows is compared, not pages: a stock server's recovery writes encrypted pages, which nothing here
-//! can read.
+//! The tests compare the server's answers, not pages: a stock server's recovery writes encrypted pages, which nothing
+//! here can read.
 
 use std::path::{Path, PathBuf};
 
@@ -120,7 +120,7 @@ const AT_WORK: [&str; 3] = [
     "--innodb-encryption-rotation-iops=100000",
 ];
 
-/// What a server goes through; `crash` comes where one on a volume is killed.
+/// The steps of a server; `crash` is called where a server on a volume is killed.
 fn live(server: &mut Server, mut crash: impl FnMut(&mut Server, &[&str])) -> Snapshot {
     fill(server);
     crash(server, &[]);

@@ -1,5 +1,5 @@
-//! What is refused, and how it is named: without consent everything that makes encrypted tables; with it what the
-//! node could not read.
+//! Refusals and their messages: without consent all that makes encrypted tables; with it the data that the node could
+//! not read.
 
 use super::*;
 use redoubt_testkit::command::{Outcome, PATIENCE};
@@ -52,7 +52,7 @@ fn a_key_plugin_is_not_installed_later_nor_loaded_because_it_was_installed() {
     server.start().unwrap();
     require_named(&server);
     let mut conn = server.connect().unwrap();
-    // The pages are in clear, but who has no key does not get them: the server could not encrypt what it writes.
+    // The pages are in clear, but a server without the key does not get them: it could not encrypt its writes.
     execute(&mut conn, "SELECT COUNT(*) FROM d.s").unwrap_err();
     let parts = ["[redoubt]", "d/s.ibd", "is encrypted and is not opened", "--clear-pages"];
     assert!(
@@ -62,7 +62,7 @@ fn a_key_plugin_is_not_installed_later_nor_loaded_because_it_was_installed() {
     );
     let refused = execute(&mut conn, "INSTALL SONAME 'file_key_management'").unwrap_err().to_string();
     assert!(refused.contains("redoubt run --clear-pages"), "{refused}");
-    // Other plugins are nobody's business.
+    // Other plugins are allowed.
     sql(&server, &["CREATE TABLE d.t (id INT PRIMARY KEY) ENGINE=InnoDB", "INSERT INTO d.t VALUES (1)"]);
     server.shutdown().unwrap();
 
