@@ -1,13 +1,13 @@
-//! Which write sets conflict: the same verdict at every member, as it depends on nothing but the order.
+//! Certification: which write sets conflict. Verdicts depend only on the order, so they are the same at every member.
 //!
-//! Owns what is remembered of the keys of earlier write sets, in an array that is as large after a year as at the
-//! beginning, and the rules by which a write set is held against it.
+//! The module owns an array of the keys of earlier write sets, whose size never changes, and the rules by which a write
+//! set is compared with it.
 //!
 //! # Rules
 //!
-//! A write set was made while everything up to its `last_seen` was committed at its server. What came between that and
-//! its own place in the order it does not know. It conflicts if a write set from there, that passed, is of another
-//! origin or ran in isolation, and both have a key whose kinds exclude each other:
+//! A write set was made while everything up to its `last_seen` was committed at its server. It was made without the
+//! write sets between `last_seen` and its own position in the order. It conflicts with a passed one of these if that
+//! one is of another origin or ran in isolation, and both have a key whose kinds exclude each other:
 //!
 //! | earlier \ later | shared | reference | update | exclusive |
 //! |---|---|---|---|---|
@@ -16,44 +16,44 @@
 //! | **update** | depends | depends | conflict | conflict |
 //! | **exclusive** | conflict | conflict | conflict | conflict |
 //!
-//! If it passes, it depends on the newest write set that it meets in a cell that is not empty, whoever that is from
-//! and whether or not it is before `last_seen`: members must not apply it earlier.
+//! A write set that passes depends on the newest write set that it meets in a non-empty cell, of any origin and on
+//! either side of `last_seen`. Members must not apply it earlier.
 //!
-//! * One that runs in isolation always passes. It depends on everything before it, and everything later depends on it.
-//! * Everything later also depends on one that is flagged as unsafe for parallel applying.
-//! * A part of a transaction after its first one depends on everything up to its `last_seen`, where the part before it
-//!   is: parts are applied one after the other. So does one that is flagged so ([`WriteSet::depends_on_all_seen`]).
-//! * The word that the parts before it are given up always passes, and depends on everything before it.
-//! * One that conflicts leaves nothing behind.
+//! * An isolated write set always passes. It depends on everything before it, and everything later depends on it.
+//! * Everything later also depends on a write set that is flagged as unsafe for parallel applying.
+//! * A part of a transaction after its first one depends on everything up to its `last_seen`, where the previous part
+//!   is: parts are applied one after the other. So does a flagged write set ([`WriteSet::depends_on_all_seen`]).
+//! * A rollback of the previous parts always passes, and depends on everything before it.
+//! * A conflicting write set leaves no trace.
 //!
-//! Parts that have passed hold their rows at every member until the transaction ends, so that nobody has to remember
-//! them for longer than a whole transaction: who has seen such a part cannot have written its rows.
+//! Passed parts hold their rows at every member until the transaction ends, so they need not be remembered for longer
+//! than a whole transaction: a write set that has seen such a part cannot have written its rows.
 //!
 //! # The array
 //!
 //! Each key may lie in one of two sets, chosen by different bits of its hash, of four entries each. If none of those
-//! eight is free, the one that was touched longest ago goes, and the *floor* rises to the write set that touched it.
-//! What is not above the floor is forgotten: a write set with `last_seen` below the floor is refused, and each depends
-//! on the floor at least. So a small array costs needless conflicts and dependencies, and can never let a conflict
-//! pass. Entries that are not above the floor are as good as free, so nothing is ever purged.
+//! eight is free, the least recently touched entry is evicted, and the *floor* rises to the write set that touched it.
+//! Everything up to the floor is forgotten: a write set with `last_seen` below the floor is refused, and every write
+//! set depends on the floor at least. So a small array costs needless conflicts and dependencies, but never lets a
+//! conflict pass. Entries up to the floor count as free, so purging is unnecessary.
 //!
-//! How far the floor stays behind, with 2^16 sets, in a run of 4 million keys that are all different: 57,000 keys on
+//! Measured distance from the floor to the newest key, with 2^16 sets and 4 million different keys: 57,000 keys on
 //! average, 24,000 at the worst. (With one set for each key instead of two: 18,000 and 2,400.) A write set with more
-//! keys than that pushes out what others need, and its own: whatever is under way then is refused.
+//! keys than that evicts entries that others need, and its own. All transactions under way are then refused.
 //!
 //! A set has 256 bytes, four lines of the cache, 64 bytes for each entry. The array has 16 MiB by default.
 //!
 //! | line | content, for each of the four entries |
 //! |---|---|
 //! | 0 | hash (8); newest write set with the key (4), newest of those with kind update or exclusive (4) |
-//! | 1 | what shared and reference conflict with: *rivals* of kind exclusive |
-//! | 2 | what update conflicts with: rivals of kind update, exclusive |
-//! | 3 | what exclusive conflicts with: rivals of kind reference, update, exclusive |
+//! | 1 | *rivals* of shared and reference: those of kind exclusive |
+//! | 2 | rivals of update: those of kind update, exclusive |
+//! | 3 | rivals of exclusive: those of kind reference, update, exclusive |
 //!
-//! Rivals are an origin (8), the newest write set (4), which is from this origin, and the newest one of any *other*
-//! origin (4). The last one is needed: if the newest reference to a row is my own, an older one of somebody else still
-//! forbids that I delete the row, and two references do not exclude each other. One that ran in isolation is a rival
-//! of its own origin, too, and is both. That is exact for any order of write sets, however many origins there are.
+//! Rivals are three fields: an origin (8), its newest write set (4), and the newest write set of any *other* origin
+//! (4). The last field is needed. If the newest reference to a row is my own, an older one of another origin still
+//! forbids that I delete the row, and two references do not exclude each other. An isolated write set is a rival of its
+//! own origin, too, and fills both fields. This is exact for any order of write sets and any number of origins.
 //!
 //! Checking a key reads the first line of its two sets, and one line more if the key was touched after `last_seen`.
 //! Remembering a key of kind exclusive writes four lines, update three, reference two, shared one.
@@ -63,8 +63,8 @@
 //!
 //! Invariants:
 //! * `base <= floor <= last certified`.
-//! * Verdicts depend on entries above the floor only, and which entry is replaced next does, too. So an array that
-//!   was encoded and decoded, which loses the others, goes on exactly as the one that it comes from.
+//! * Verdicts and evictions depend only on entries above the floor. So an array that was encoded and decoded, which
+//!   loses the other entries, continues exactly like its original.
 //! * No key has two entries above the floor.
 //!
 //! # As bytes
@@ -82,7 +82,7 @@
 //! | 8 | evictions |
 //! | 4 | number of entries above the floor |
 //!
-//! Each entry, in order of their places:
+//! Each entry, in array order:
 //!
 //! | bytes | field |
 //! |---|---|
@@ -93,30 +93,29 @@
 //! | 4, 8 | for each line with shape 2 or 3: distance of the newest rival, its origin |
 //! | 4 | with shape 3: distance of the newest one of another origin |
 //!
-//! Shape 0: there are no rivals. 1: they are those of the line before. 2: there is none of another origin. 3: there is.
-//! The smallest shape that fits is the right one. An entry for a row that was touched once has 29 bytes.
+//! Shape 0: no rivals. 1: the same rivals as the previous line. 2: none of another origin. 3: with one of another
+//! origin. The smallest shape that fits is the only valid one. An entry for a row that was touched once has 29 bytes.
 
 use super::write_set::{KeyHash, KeyKind, Seqno, WriteSet};
 use redoubt_codec::{Reader, Truncated};
 
-/// Which member, in which of its lives, a write set is from. Write sets of one origin do not conflict: its server has
-/// seen to it.
+/// The member and incarnation of a write set. Write sets of one origin do not conflict: their server serialised them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Origin(pub u64);
 
-/// What becomes of a write set.
+/// Outcome of certification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is to be applied, at every member.
+    /// It is applied at every member.
     Passed {
-        /// But not before everything up to here was. Always before the write set itself.
+        /// Everything up to here must be applied first. Always before the write set itself.
         depends_on: Seqno,
     },
-    /// It is to be rolled back where it came from, and nowhere else does anything happen.
+    /// It is rolled back at its origin, and ignored everywhere else.
     Conflict,
 }
 
-/// Number of sets, as its logarithm, if nobody says otherwise: 2^18 entries, 16 MiB.
+/// Default number of sets, as its logarithm: 2^18 entries, 16 MiB.
 pub const DEFAULT_SETS_LOG2: u32 = 16;
 /// The largest array: 256 MiB.
 pub const MAX_SETS_LOG2: u32 = 20;
@@ -124,10 +123,10 @@ pub const MAX_SETS_LOG2: u32 = 20;
 const VERSION: u8 = 1;
 const WAYS: usize = 4;
 const LINES_OF_RIVALS: usize = 3;
-/// How much is kept when the base moves.
+/// Distance that is kept when the base moves.
 const KEPT_DISTANCE: i64 = 1 << 31;
 
-/// Write sets that one line of the table conflicts with. Distances; 0: none.
+/// Write sets with which one line of the table conflicts, as distances; 0: none.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct Rivals {
     origin: u64,
@@ -151,21 +150,21 @@ impl Rivals {
     }
 }
 
-/// Four entries. Zero is four free entries.
+/// Four entries. All zero: four free entries.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(64))]
 struct Set {
     hash: [u64; WAYS],
-    /// Of any kind. 0: the entry is free.
+    /// Newest write set of any kind. 0: the entry is free.
     newest: [u32; WAYS],
-    /// Of kind update or exclusive.
+    /// Newest write set of kind update or exclusive.
     newest_change: [u32; WAYS],
     rivals: [[Rivals; WAYS]; LINES_OF_RIVALS],
 }
 
 const _: () = assert!(size_of::<Set>() == 256);
 
-/// Which line of rivals a key of this kind is held against.
+/// The line of rivals with which a key of this kind is compared.
 const fn line_against(kind: KeyKind) -> usize {
     match kind {
         KeyKind::Shared | KeyKind::Reference => 0,
@@ -174,7 +173,7 @@ const fn line_against(kind: KeyKind) -> usize {
     }
 }
 
-/// The first line in which a key of this kind is a rival; it is one in all that follow, too.
+/// The first line in which a key of this kind is a rival. It is a rival in all following lines, too.
 const fn first_line_of(kind: KeyKind) -> usize {
     match kind {
         KeyKind::Exclusive => 0,
@@ -212,7 +211,7 @@ impl Set {
         }
     }
 
-    /// Distances become smaller by so much; what is not above the new base is forgotten.
+    /// Reduces all distances. Write sets up to the new base are forgotten.
     fn move_base(&mut self, by: u32) {
         let numbers = self.newest.iter_mut().chain(&mut self.newest_change);
         let rivals = self.rivals.iter_mut().flatten();
@@ -222,7 +221,7 @@ impl Set {
     }
 }
 
-/// A write set that is being remembered.
+/// A write set that is being recorded.
 #[derive(Clone, Copy)]
 struct Touch {
     seqno: u32,
@@ -237,7 +236,7 @@ struct Place {
     way: usize,
 }
 
-/// What is remembered of earlier write sets.
+/// The keys of earlier write sets.
 #[derive(Clone)]
 pub struct Certification {
     sets: Box<[Set]>,
@@ -255,8 +254,8 @@ impl Default for Certification {
 }
 
 impl Certification {
-    /// At the beginning of everything, with 2^`sets_log2` sets, at most 2^[`MAX_SETS_LOG2`]. All members of a group
-    /// must have the same number.
+    /// An empty array with 2^`sets_log2` sets, at most 2^[`MAX_SETS_LOG2`]. All members of a group must have the same
+    /// number.
     pub fn new(sets_log2: u32) -> Self {
         Self {
             sets: vec![Set::default(); 1 << sets_log2.min(MAX_SETS_LOG2)].into_boxed_slice(),
@@ -268,7 +267,7 @@ impl Certification {
         }
     }
 
-    /// Forgets everything. What comes next is after `seqno`, and of what was up to there nothing is known.
+    /// Forgets everything. The next write set comes after `seqno`, and all earlier ones are forgotten.
     pub fn starting_at(&mut self, seqno: Seqno) {
         self.sets.fill(Set::default());
         self.floor = seqno.max(Seqno(0));
@@ -278,12 +277,12 @@ impl Certification {
         self.evictions = 0;
     }
 
-    /// Says what becomes of the write set at this place in the order, and remembers it if it passes.
+    /// Certifies the write set at this position in the order, and records its keys if it passes.
     ///
-    /// One that claims to have seen itself, or what is later, is refused.
+    /// A write set whose `last_seen` is not before its own position is refused.
     ///
     /// # Panics
-    /// If `seqno` is not above that of the call before, or above where it started: the members would no longer agree.
+    /// If `seqno` is not above that of the previous call, or above the start: the members would no longer agree.
     pub fn certify(&mut self, seqno: Seqno, origin: Origin, write_set: &WriteSet) -> Verdict {
         assert!(seqno > self.last, "{seqno} is certified after {}", self.last);
         self.make_distance_fit(seqno);
@@ -295,7 +294,7 @@ impl Certification {
         verdict
     }
 
-    /// Refuses what is at this place in the order.
+    /// Refuses the write set at this position in the order.
     ///
     /// # Panics
     /// As [`Certification::certify`].
@@ -306,17 +305,17 @@ impl Certification {
         Verdict::Conflict
     }
 
-    /// What is up to here is forgotten.
+    /// Everything up to here is forgotten.
     pub fn floor(&self) -> Seqno {
         self.floor
     }
 
-    /// The last write set that was certified, or where it started.
+    /// The last certified write set, or the start.
     pub fn last(&self) -> Seqno {
         self.last
     }
 
-    /// How often the floor had to rise because there was no room for a key. Starts again with
+    /// Number of evictions: how often the floor rose because there was no room for a key. Reset by
     /// [`Certification::starting_at`].
     pub fn evictions(&self) -> u64 {
         self.evictions
@@ -354,24 +353,24 @@ impl Certification {
             let Place { set, way } = self.find(hash).unwrap_or_else(|| self.make_room(hash));
             self.sets[set].record(way, kind, touch);
             if self.floor == seqno {
-                // It has pushed out one of its own keys: nothing of it counts any more.
+                // It has evicted one of its own keys, so all of its keys are forgotten.
                 return;
             }
         }
     }
 
-    /// From the base, which is not above `seqno`; the last one that was certified has a distance that fits.
+    /// Distance from the base, which is not above `seqno`. That of the last certified write set fits.
     fn distance(&self, seqno: Seqno) -> u32 {
         (seqno.0 - self.base) as u32
     }
 
-    /// The two sets in which a key may lie; they may be the same one.
+    /// The two sets in which a key may lie, possibly the same.
     fn sets_of(&self, hash: KeyHash) -> [usize; 2] {
         let mask = self.sets.len() as u64 - 1;
         [hash.0 & mask, hash.0.rotate_right(32) & mask].map(|set| set as usize)
     }
 
-    /// Where the key is, unless it was never there or is forgotten.
+    /// The entry of a key, unless it has none or is forgotten.
     fn find(&self, hash: KeyHash) -> Option<Place> {
         let floor = self.distance(self.floor);
         self.sets_of(hash).into_iter().find_map(|at| {
@@ -381,7 +380,7 @@ impl Certification {
         })
     }
 
-    /// A cleared entry for a key that is not there: the first of those that are as good as free, or the oldest.
+    /// A cleared entry for a key that has none: the first that counts as free, or the oldest.
     fn make_room(&mut self, hash: KeyHash) -> Place {
         let floor = self.distance(self.floor);
         let [first, second] = self.sets_of(hash);
@@ -415,9 +414,9 @@ impl Certification {
     }
 }
 
-/// Layout of what is kept in checkpoints and given to those who join.
+/// Format in checkpoints and in snapshots for newcomers.
 impl Certification {
-    /// Appends everything that matters; [`Certification::decode`] makes an array of it that goes on in the same way.
+    /// Appends everything above the floor. [`Certification::decode`] builds an array from it that behaves the same.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let floor = self.distance(self.floor);
         let places = self.sets.iter().flat_map(|set| (0..WAYS).map(move |way| (set, way)));
@@ -434,11 +433,11 @@ impl Certification {
         }
     }
 
-    /// What [`Certification::encode`] has made. Only the layout is checked: whether these are the bytes that were
-    /// encoded is for a checksum to say.
+    /// Decodes the output of [`Certification::encode`]. Only the format is checked: a checksum has to detect changed
+    /// bytes.
     ///
     /// # Errors
-    /// [`CertificationError`]: these bytes are nothing that it makes.
+    /// [`CertificationError`]: these bytes are not in the format.
     pub fn decode(bytes: &[u8]) -> Result<Self, CertificationError> {
         let mut reader = Reader::new(bytes);
         let version = reader.u8("version")?;
@@ -483,7 +482,7 @@ impl Certification {
         })
     }
 
-    /// One entry, whose place is not before `from`. Returns its place.
+    /// Decodes one entry, whose place is not before `from`. Returns its place.
     fn decode_entry(&mut self, reader: &mut Reader<'_>, from: u32) -> Result<u32, CertificationError> {
         let at_byte = reader.at_byte();
         let number = reader.u32("place")?;
@@ -526,7 +525,7 @@ impl Set {
         out[shapes_at] = shapes;
     }
 
-    /// Everything but the hash. Whether the newest write set is above the floor is not known here.
+    /// Decodes everything but the hash. The caller checks that the newest write set is above the floor.
     fn decode(&mut self, way: usize, reader: &mut Reader<'_>) -> Result<(), CertificationError> {
         self.newest[way] = reader.u32("newest")?;
         let at_byte = reader.at_byte();
@@ -579,24 +578,24 @@ impl Rivals {
     }
 }
 
-/// Why bytes are no [`Certification`]. Places are counted in bytes from the beginning.
+/// Reason why bytes are not a valid [`Certification`]. Positions are counted in bytes from the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CertificationError {
-    /// They end too early.
+    /// Too few bytes.
     #[error(transparent)]
     Truncated(#[from] Truncated),
-    /// A layout that came later, or none.
+    /// A later format, or none.
     #[error("unknown layout version {version} at byte 0; this library reads version {VERSION}")]
     UnknownVersion {
-        /// The version that they say.
+        /// The version in the bytes.
         version: u8,
     },
-    /// A field that contradicts others, or the place where the bytes should have ended.
+    /// A field that contradicts others, or extra bytes.
     #[error("invalid {what} at byte {at_byte}")]
     Invalid {
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
-        /// Where it is, or where its entry begins.
+        /// Position of the field, or of its entry.
         at_byte: usize,
     },
 }

@@ -1,9 +1,9 @@
-//! From the order to the server: a thread that says what each entry is, and gives it to whoever has to do something.
+//! From the order to the server: the thread that interprets each entry, and passes it on.
 //!
-//! Owns the [`Replica`]. Write sets of this life wake their transactions; those of others, and of earlier lives, go to
-//! the appliers; conflicts give their turn away.
+//! It owns the [`Replica`]. Write sets of this incarnation wake their transactions. Those of other members and of
+//! earlier incarnations go to the appliers. Conflicts release their commit position.
 //!
-//! [`Gate`]: nothing is said any more while it is shut, so that what was said can be waited for.
+//! While the [`Gate`] is shut, no entry is decided, so that the decided ones can be waited for.
 
 use crate::appliers::{Appliers, Item};
 use crate::ballots::News;
@@ -21,82 +21,82 @@ use redoubt_locks::IgnorePoison;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// What the order has, in its order.
+/// An item of the order, in order.
 pub enum Delivery {
-    /// What was ordered before everything else.
+    /// The state before all further items.
     Start(Box<Replica>),
     /// An entry.
     Entry {
-        /// Its place in the order.
+        /// Its slot.
         slot: Slot,
-        /// It.
+        /// The proposal.
         proposal: Proposal,
-        /// Who waits for it.
+        /// The transaction that waits for it.
         transaction: Option<Arc<Transaction>>,
     },
-    /// All that was chosen when it was asked for is before it.
+    /// Everything that was chosen at the time of the request is before it.
     Barrier(Waiter),
-    /// What was ordered before here is to be said.
+    /// Requests the state before this slot.
     State(Slot),
-    /// A member asks for the state of the server.
+    /// A member requests this server's state.
     StateRequest {
-        /// Who.
+        /// The requesting member.
         from: MemberId,
-        /// As of this position or later.
+        /// Minimum position of the state.
         seqno: Seqno,
-        /// What its server wants.
+        /// The request of its server.
         request: Vec<u8>,
     },
-    /// A member does not give it.
+    /// A member refuses to send its state.
     StateRefused {
-        /// Who.
+        /// The refusing member.
         from: MemberId,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
-    /// Most of the members were not heard for long.
+    /// Most of the members have been unreachable for long.
     Alone {
-        /// Those that were.
+        /// The reachable members.
         here: Vec<Known>,
     },
-    /// There is no more.
+    /// The order has ended.
     End,
 }
 
-/// Counts, for people.
+/// Counters for the status variables.
 #[derive(Default)]
 pub struct Counters {
-    /// The last number that was given.
+    /// The last assigned sequence number.
     pub ordered: AtomicI64,
-    /// Write sets of others that were given to the appliers.
+    /// Write sets of other members that were passed to the appliers.
     pub received: AtomicU64,
-    /// Their bytes.
+    /// Their length in bytes.
     pub received_len_bytes: AtomicU64,
     /// Write sets of this server that are in the order.
     pub replicated: AtomicU64,
-    /// Their bytes.
+    /// Their length in bytes.
     pub replicated_len_bytes: AtomicU64,
-    /// Of those, conflicts.
+    /// Number of replicated write sets that conflicted.
     pub conflicts: AtomicU64,
-    /// Replays.
+    /// Number of replays.
     pub replays: AtomicU64,
-    /// Keys that the certification has forgotten for lack of room.
+    /// Keys that certification has evicted for lack of room.
     pub evictions: AtomicU64,
-    /// It passes nothing that has seen less.
+    /// Floor of certification: write sets with an older `last_seen` are refused.
     pub floor: AtomicI64,
 }
 
 #[derive(Default)]
 struct GateState {
-    /// How many want it shut.
+    /// Number of callers that keep it shut.
     shut: usize,
     /// An entry is being decided.
     is_passing: bool,
     is_over: bool,
 }
 
-/// Entries pass one after the other, unless somebody has shut it. Who only asks how far the order is does not pass it:
-/// a server that is paused can still be read from.
+/// A gate that entries pass one by one unless it is shut. Barriers do not pass it, so a paused server still serves
+/// reads.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<GateState>,
@@ -125,12 +125,12 @@ impl Gate {
         }
     }
 
-    /// Somebody wants it shut.
+    /// Whether any caller keeps the gate shut.
     pub fn is_shut(&self) -> bool {
         self.state().shut > 0
     }
 
-    /// Lets nothing pass any more, and waits until what is passing has.
+    /// Shuts the gate, and waits until the current entry has passed.
     pub fn shut(&self) {
         let mut state = self.state();
         state.shut += 1;
@@ -139,7 +139,7 @@ impl Gate {
         }
     }
 
-    /// It continues.
+    /// Undoes one [`Gate::shut`].
     pub fn open(&self) {
         let mut state = self.state();
         state.shut = state.shut.saturating_sub(1);
@@ -147,36 +147,36 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Nothing will come any more.
+    /// Opens the gate for good: the order has ended.
     pub fn end(&self) {
         self.state().is_over = true;
         self.changed.notify_all();
     }
 }
 
-/// Who is told what.
+/// Recipients of the interpreted entries.
 pub struct Outlets {
-    /// For the server's receivers.
+    /// The server's receivers.
     pub appliers: Arc<Appliers>,
-    /// Who commits when.
+    /// Order of commits.
     pub commit_order: Arc<CommitOrder>,
-    /// What is done.
+    /// Positions that are finished.
     pub finished: Arc<Finished>,
     /// The gate.
     pub gate: Arc<Gate>,
-    /// For people.
+    /// Counters for the status variables.
     pub counters: Arc<Counters>,
-    /// Who is there.
+    /// Present and former servers.
     pub status: Arc<Status>,
-    /// Back to the order.
+    /// Queue of inputs of the order.
     pub order: Inlet,
-    /// A view was ordered.
+    /// Called when a view was ordered.
     pub viewed: Box<dyn Fn(&View) + Send>,
-    /// Something was asked, or decided, about what could not be applied somewhere.
+    /// Called when a ballot on a failed write set was begun or decided.
     pub balloted: Box<dyn Fn(News) + Send>,
-    /// A member does not give its state.
+    /// Called when a member refuses to send its state.
     pub refused: Box<dyn Fn(MemberId, Refusal) + Send>,
-    /// It cannot go on.
+    /// Called when the order cannot continue.
     pub failed: Box<dyn Fn(String) + Send>,
 }
 
@@ -199,7 +199,7 @@ pub fn run(mut deliveries: Delivered, outlets: &Outlets) {
                 match Action::decode(&proposal.body) {
                     Ok(action) => {
                         let (place, len_bytes) = ((slot, proposal.id), proposal.body.len());
-                        // What waits at the gate is in memory only once.
+                        // An entry that waits at the gate is in memory only once.
                         drop(proposal.body);
                         outlets.gate.pass(|| entry(outlets, replica, place, action, len_bytes, transaction));
                     }
@@ -222,7 +222,7 @@ pub fn run(mut deliveries: Delivered, outlets: &Outlets) {
             (Delivery::StateRequest { from, seqno, request }, _) if outlets.appliers.has_begun() => {
                 requests.push((from, seqno, request));
             }
-            // Its threads wait for a state themselves, of the one that asks here perhaps.
+            // Its own threads wait for a state, maybe for that of the requesting member.
             (Delivery::StateRequest { from, .. }, _) => {
                 let refused = Refusal { reason: "it has none itself yet".into(), has_failed: false };
                 outlets.order.post(Input::Send(from, Frame::StateRefused(refused)));
@@ -234,7 +234,7 @@ pub fn run(mut deliveries: Delivered, outlets: &Outlets) {
                 None,
             ) => {}
         }
-        // After all that has to be in the state: a single receiver does one thing after another.
+        // After everything that must be in the state: a single receiver works through the items one by one.
         let ordered = replica.as_ref().map_or(Seqno(0), |replica| replica.seqno());
         for (to, _, request) in requests.extract_if(.., |(_, seqno, _)| *seqno <= ordered) {
             outlets.appliers.push(Item::Donate { to, request });
@@ -242,7 +242,7 @@ pub fn run(mut deliveries: Delivered, outlets: &Outlets) {
     }
 }
 
-/// Those who look after the connections know who is there.
+/// Publishes the present and former servers for the connections.
 fn tell_known(outlets: &Outlets, replica: &Replica) {
     let known = replica.known().cloned().collect();
     *outlets.status.known.lock().ignore_poison() = known;
@@ -276,7 +276,7 @@ fn entry(
                 (None, Verdict::Passed { depends_on }) => {
                     counters.received.fetch_add(1, Ordering::Relaxed);
                     counters.received_len_bytes.fetch_add(len_bytes as u64, Ordering::Relaxed);
-                    // They have done what they are for.
+                    // They are not needed after certification.
                     write_set.keys = Keys::default();
                     outlets.appliers.push(Item::WriteSet { slot, id, seqno, depends_on, write_set });
                 }
@@ -293,7 +293,7 @@ fn entry(
     replica.take_news().into_iter().for_each(|news| (outlets.balloted)(news));
 }
 
-/// A number that nothing is done for.
+/// Skips a sequence number for which there is nothing to do.
 fn pass_over(outlets: &Outlets, seqno: Seqno) {
     outlets.commit_order.cancel(seqno);
     outlets.finished.finish(seqno);

@@ -1,14 +1,15 @@
-//! The member of the consensus, driven.
+//! Drives the consensus member of this server.
 //!
-//! Takes in what comes from the others, from the server's threads and from the log, one input after another, and carries
-//! out what the member asks for: frames go to [`Peers`], records to the [`Store`], what is chosen to the thread that
-//! decides what it means ([`crate::delivery`]). Whoever has something for it drives it ([`inbox`]). Another thread
-//! makes records durable, and one reads what others lack, so that nobody who drives it waits for a disk.
+//! It takes inputs from the other members, the server's threads and the log, one after another, and carries out the
+//! effects that the member requests. Frames go to [`Peers`], records to the [`Store`], and chosen proposals to the
+//! thread that interprets them ([`crate::delivery`]). The thread that posts an input also drives the member
+//! ([`inbox`]). Two more threads sync records and read the log for members that are behind, so that a driving thread
+//! never waits for a disk.
 //!
-//! A member without a store begins as a newcomer: it says hello to the members of the group, one of them makes it a
-//! member and sends it a place to start from.
+//! A member without a store begins as a newcomer. It greets the members of the group; one of them adds it to the
+//! membership and sends it a snapshot to start from.
 //!
-//! Invariant: nothing is sent before the record of this life is durable.
+//! Invariant: nothing is sent before the record of this incarnation is durable.
 
 pub mod alone;
 mod checkpoints;
@@ -51,64 +52,64 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use syncing::Syncing;
 
-/// Between two looks at the time.
+/// Interval between two ticks of the member's thread.
 const TICK: Duration = Duration::from_millis(5);
-/// What is kept in memory for members that are behind, in bytes, if nothing else is said. The rest is in the log.
+/// Default amount of write sets that stays in memory for members that are behind, in bytes. Older ones are in the log.
 pub const DEFAULT_CATCH_UP_LEN_BYTES: u64 = 32 << 20;
-/// Between two times that a member is told how far this one has applied what is ordered.
+/// Minimum interval between two reports to a member of how far this one has applied.
 const TELL_APPLIED: Duration = Duration::from_millis(5);
-/// Between two looks at who is there.
+/// Interval between two checks of the membership.
 const LOOK: Duration = Duration::from_millis(100);
-/// A member that did nothing for so long was stopped itself: it knows nothing about the others.
+/// After a gap this long between two checks, this process was itself stopped, so silence of the others proves nothing.
 const STOPPED: Duration = Duration::from_millis(500);
-/// How long a server that leaves waits until the others know.
+/// How long a leaving server waits for the others to receive its departure.
 pub const LEAVING: Duration = Duration::from_secs(2);
 
-/// What the thread is told.
+/// Input of the member's thread.
 pub enum Input {
-    /// From the others.
+    /// An event from the other members.
     Event(Event),
-    /// To be ordered.
+    /// A proposal to be ordered.
     Propose {
-        /// It, encoded.
+        /// The encoded proposal.
         body: Arc<[u8]>,
-        /// Who waits for it.
+        /// The transaction that waits for it.
         transaction: Option<Arc<Transaction>>,
     },
-    /// To be told when all that is chosen now is delivered.
+    /// Calls the waiter when everything chosen so far is delivered.
     Barrier(Waiter),
-    /// So many records are durable.
+    /// Number of records that are durable.
     Synced(u64),
-    /// What another member lacks was read.
+    /// A part of the log was read for another member.
     Read(Part),
     /// The log cannot be written any more.
     StoreFailed(StoreError),
-    /// What was ordered before a slot, encoded.
+    /// The encoded state before a slot.
     State {
         /// The slot.
         slot: Slot,
-        /// The last number that was given before it.
+        /// The last sequence number assigned before it.
         seqno: Seqno,
-        /// Its state.
+        /// The encoded [`Replica`] at this slot.
         replica: Vec<u8>,
     },
-    /// Whether this member wants to own slots.
+    /// Whether this member is willing to own slots.
     Willing(bool),
-    /// Whether it hears nobody, and is heard by nobody.
+    /// Whether this member is isolated: it neither sends nor receives.
     Isolate(bool),
-    /// Whether this member, one of two, goes on alone when it does not hear the other one.
+    /// Whether this member, one of two, continues alone when the other one is unreachable.
     GoesOnAlone(bool),
     /// A frame for a member.
     Send(MemberId, Frame),
-    /// A server of this name is gone for good: it shall not count any more. Told whether that was asked of the others,
-    /// or why not.
+    /// Removes a server of this name that is gone for good from the membership. The reply is whether the others were
+    /// asked for it, or the reason why not.
     Remove(String, Sender<Result<(), String>>),
-    /// To tell the others, and end.
+    /// Announces the departure to the others, then ends.
     Leave,
 }
 
 impl Input {
-    /// It is not taken in any more.
+    /// Rejects an input that arrives after the end.
     fn lost(self) {
         if let Self::Propose { transaction: Some(transaction), .. } = self {
             transaction.lost();
@@ -116,10 +117,10 @@ impl Input {
     }
 }
 
-/// Who waits for a barrier.
+/// Callback of a barrier, with the last sequence number before it.
 pub type Waiter = Box<dyn FnOnce(Seqno) + Send>;
 
-/// What others may look at.
+/// State of the member that other threads may read.
 #[derive(Default)]
 pub struct Status {
     /// Members that own slots.
@@ -130,78 +131,78 @@ pub struct Status {
     pub delivered: AtomicU64,
     /// This member owns slots.
     pub is_owner: AtomicBool,
-    /// Most of the members were not heard for long: commits wait.
+    /// Most of the members have been unreachable for long: commits wait.
     pub is_alone: AtomicBool,
-    /// Proposals that are not delivered.
+    /// Number of proposals that are not delivered.
     pub undelivered: AtomicUsize,
-    /// Of what is delivered and not decided, what is in memory, in bytes.
+    /// Delivered and undecided write sets that are in memory, in bytes.
     pub undecided_len_bytes: AtomicUsize,
-    /// How much of it is in the log alone.
+    /// Number of undecided write sets that are only in the log.
     pub undecided_in_log: AtomicUsize,
     /// Bytes that were read from the log for members that are behind.
     pub read_len_bytes: AtomicU64,
-    /// Who is there, and who was, as last ordered.
+    /// Present and former servers, as last ordered.
     pub known: Mutex<Vec<Known>>,
-    /// The group has this server as one that is there.
+    /// The group lists this server as present.
     pub is_present: AtomicBool,
-    /// Who votes.
+    /// The voters.
     pub membership: Mutex<Membership>,
-    /// All members, for people.
+    /// All members, for the status variables.
     pub members: Mutex<Vec<Seen>>,
 }
 
-/// How much is kept for members that are behind, in bytes.
+/// How much is retained for members that are behind, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Keep {
     /// In memory.
     pub memory_len_bytes: u64,
-    /// Of the log, before its last checkpoint.
+    /// In the log, before its last checkpoint.
     pub log_len_bytes: u64,
 }
 
-/// What it is composed of.
+/// Components of an [`Order`].
 pub struct Parts {
-    /// Where the store is.
+    /// Directory of the store.
     pub directory: PathBuf,
     /// Connections.
     pub peers: Arc<Peers>,
-    /// What comes in.
+    /// Queue of inputs.
     pub inlet: Inlet,
-    /// What is chosen goes here.
+    /// Queue of chosen proposals.
     pub deliveries: Deliveries,
-    /// How much is kept for others.
+    /// How much is retained for others.
     pub keep: Keep,
-    /// For others to look at.
+    /// State that other threads may read.
     pub status: Arc<Status>,
-    /// How far the others are.
+    /// Flow control: how far the others have applied.
     pub pace: Arc<Pace>,
-    /// This server, for those who shall see it.
+    /// This server's announcement to the group.
     pub arrival: Arrival,
-    /// Who has gone on alone, as far as this member has found it.
+    /// Members that continued alone, as far as this member's log has them.
     pub history: History,
     /// As [`Input::GoesOnAlone`].
     pub goes_on_alone: bool,
-    /// The place of this life in its group is known.
+    /// Called when the group, member id and incarnation are known.
     pub placed: Box<dyn Fn(GroupId, MemberId, Incarnation) + Send>,
-    /// The log is there.
+    /// Called when the log exists.
     pub stored: Box<dyn Fn(Arc<Archive>) + Send>,
-    /// How far the server has applied what was ordered.
+    /// Returns how far the server has applied the order.
     pub applied: Box<dyn Fn() -> Seqno + Send>,
-    /// It is to keep up with the others.
+    /// Returns whether this server is to keep up with the others.
     pub is_in_step: Box<dyn Fn() -> bool + Send>,
-    /// Messages for the error log: `true` if it is the end.
+    /// Writes a message to the error log; `true` if it is the last one.
     pub say: Box<dyn Fn(bool, String) + Send>,
 }
 
-/// What a member starts from.
+/// Initial state of a member.
 pub enum Origin {
-    /// What it has found.
+    /// The store that it found.
     Store(Store),
-    /// Nothing: the others will tell. With the id that it has until its store has it.
+    /// No store: another member sends the state. The id is used until the store has it.
     Nothing(MemberId),
 }
 
-/// The member of the consensus, driven.
+/// Drives the consensus member of this server.
 pub struct Order {
     parts: Parts,
     member: Member,
@@ -218,19 +219,19 @@ pub struct Order {
     newcomers: Newcomers,
     kept: Kept,
     hearing: Hearing,
-    /// Lives of those that have connected.
+    /// Incarnations of the members that have connected.
     greeted: BTreeMap<MemberId, Incarnation>,
-    /// What they send was sent before this member went on alone: it may be of another history.
+    /// Members whose frames were sent before this one continued alone: they may be from another history.
     not_greeted: BTreeSet<MemberId>,
     told_applied_at: BTreeMap<MemberId, Instant>,
     arrival: Arriving,
-    /// Since this was asked last.
+    /// The member was without a quorum since the last check.
     was_alone: bool,
     looked_at: Instant,
     leaving_since: Option<Instant>,
 }
 
-/// Runs until the member leaves. Whatever it needs first, it waits for.
+/// Runs until the member leaves. Blocks on everything that it needs first.
 pub fn run(mut parts: Parts, origin: Origin, replica: Option<Replica>) {
     let limit_bytes = usize::try_from(parts.keep.memory_len_bytes).unwrap_or(usize::MAX);
     let mut kept = Kept::new(limit_bytes);
@@ -264,8 +265,8 @@ pub fn run(mut parts: Parts, origin: Origin, replica: Option<Replica>) {
             inlet.close();
         }
     }
-    // They have the log open. One of them may have been the thread that ended the member, so it is waited for here. What
-    // one that has panicked had is closed, too.
+    // Both threads have the log open. One of them may have been the thread that ended the member, so it is joined here.
+    // The files of a panicked thread are closed, too.
     [sync_thread, read_thread].into_iter().flatten().for_each(|thread| drop(thread.join()));
 }
 
@@ -274,7 +275,7 @@ fn stored(parts: &Parts, store: &Store) {
     (parts.stored)(store.archive());
 }
 
-/// From what it has found: what was delivered before goes where it went then.
+/// Starts from a store: proposals delivered before are delivered again.
 fn go_on(
     parts: &Parts,
     store: Store,
@@ -327,7 +328,7 @@ impl Order {
         }
     }
 
-    /// Makes this life known to the store, before anybody else hears of it.
+    /// Makes this incarnation durable before any other member receives it.
     fn begin(&mut self) -> Result<(), StoreError> {
         let Identity { group, member: id } = self.store.identity();
         self.next_nonce = nonce_of(self.member.incarnation());
@@ -348,7 +349,7 @@ impl Order {
         held.into_iter().try_for_each(|effect| self.carry_out(effect))
     }
 
-    /// Takes in what has come, and does what follows from it. Whether it goes on.
+    /// Processes inputs and their effects. Returns whether the member continues.
     fn take_all_in(&mut self, inputs: Vec<Input>) -> bool {
         let done = self.try_take_all_in(inputs);
         self.goes_on(done)
@@ -429,7 +430,7 @@ impl Order {
             Event::Frame { from, .. } if self.not_greeted.contains(&from) => {}
             Event::Frame { from, frame: Frame::Message(message) } => {
                 self.hearing.hear(from, Instant::now());
-                // Not before it votes: its change of the members may have had to wait for another one.
+                // Not before it is a voter: its change of the membership may have waited for another change.
                 if self.member.epoch().membership.contains(from) {
                     self.newcomers.is_in(from);
                 }
@@ -447,7 +448,7 @@ impl Order {
             Event::Frame { from, frame: Frame::StateRefused(refusal) } => {
                 self.parts.deliveries.send(Delivery::StateRefused { from, refusal });
             }
-            // Of another member that has taken this one in, too.
+            // From a second member that has added this one as well.
             Event::Frame { frame: Frame::Start { .. }, .. } => {}
             Event::Frame { from, .. } => {
                 (self.parts.say)(false, format!("member {from} sent a frame out of place"))
@@ -460,7 +461,7 @@ impl Order {
         }
     }
 
-    /// Goes with what is sent anyway.
+    /// Reports the applied position along with other frames.
     fn tell_applied(&mut self, to: MemberId) {
         let now = Instant::now();
         let told_at = self.told_applied_at.get(&to);
@@ -529,7 +530,7 @@ impl Order {
         self.parts.deliveries.send(Delivery::Entry { slot, proposal, transaction });
     }
 
-    /// What has to be done from time to time. Whether it goes on.
+    /// Periodic work. Returns whether the member continues.
     fn look_around(&mut self) -> bool {
         let done = self.try_look_around();
         self.goes_on(done)
@@ -574,7 +575,7 @@ impl Order {
         Ok(())
     }
 
-    /// Its number: it is in `own` until it is in the order.
+    /// Returns the number of the proposal, which stays in `own` until it is ordered.
     fn propose(&mut self, action: &Action) -> u64 {
         let id = self.member.propose(action.encode().into());
         self.own.insert(id.number, None);
@@ -588,7 +589,7 @@ impl Order {
         );
     }
 
-    /// Nothing that waits will come any more.
+    /// Ends the member: fails all waiting transactions and barriers.
     fn end(mut self) {
         self.parts.peers.close();
         self.own
@@ -600,7 +601,7 @@ impl Order {
     }
 }
 
-/// No two lives of a member use the same numbers.
+/// First barrier nonce of an incarnation. No two incarnations of a member share nonces.
 const fn nonce_of(incarnation: Incarnation) -> u64 {
     incarnation.0 << 40
 }

@@ -1,20 +1,20 @@
 //! Connections to the other members: one for each direction.
 //!
-//! Owns the listener, a thread for each address that is dialled and one for each connection that comes in. Whoever
-//! dials sends, whoever is dialled reads; so two members have two connections, and none has to be given up when both
-//! dial at once. What is sent may be lost with its connection: the consensus sends it again.
+//! The module owns the listener, a thread for each dialled address and one for each incoming connection. The dialling
+//! side sends and the accepting side reads. So two members have two connections, and neither has to be dropped when
+//! both dial at once. Frames may be lost with their connection: the consensus sends them again.
 //!
-//! Frames are gathered for each member ([`Peers::send`]) and then written by whoever calls [`Peers::flush`], as far as
-//! the kernel has room. What it has no room for waits for the thread that has dialled, and what comes after it does, so
-//! that a member that reads nothing costs the caller no time.
+//! Frames are gathered per member ([`Peers::send`]), and [`Peers::flush`] writes them as far as the kernel has room.
+//! The rest, and all later frames, wait for the dialling thread, so that a member that reads nothing never blocks the
+//! caller.
 //!
-//! With certificates ([`trust`]) nobody is listened to who is no member.
+//! With certificates ([`trust`]) only members are accepted.
 //!
-//! A member is sent no frame of a feature that it has not announced ([`Frame::for_peer`]). Its features come from its
-//! hello or its answer, from the later of both. A legacy member ends a connection whose hello announces something;
-//! the next one begins with a legacy hello.
+//! A member receives no frame of a feature that it has not announced ([`Frame::for_peer`]). The later of its hello and
+//! its answer defines its features. A legacy member ends a connection whose hello announces anything; the next
+//! connection begins with a legacy hello.
 //!
-//! Lock order: `dials`, `links`, `features`, `gathered`; the first is not held during a call that may wait.
+//! Lock order: `dials`, `links`, `features`, `gathered`; `dials` is not held during a call that may block.
 
 mod greeting;
 pub mod trust;
@@ -38,73 +38,73 @@ use trust::Trust;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two tries of one address: at first, and at most.
+/// Pauses between two attempts to dial an address: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// What waits for one member at most. More is thrown away: the consensus sends it again.
+/// Maximum length of the queue of one member. Further frames are dropped: the consensus sends them again.
 const MAX_QUEUED_LEN_BYTES: usize = 64 << 20;
-/// Written at a time.
+/// Length of one write.
 const BATCH_LEN_BYTES: usize = 256 << 10;
-/// Between two lines about connections that were refused.
+/// Minimum interval between two log lines about refused connections.
 const STRANGERS_PAUSE: Duration = Duration::from_secs(10);
-/// Where others are, in an answer, which has at most [`MAX_HELLO_LEN_BYTES`] with a history.
+/// Maximum number of addresses in an answer, which has at most [`MAX_HELLO_LEN_BYTES`] with a history.
 const MAX_ADDRESSES: usize = 64;
-/// Connections that come in at the same time.
+/// Maximum number of simultaneous incoming connections.
 const MAX_INCOMING: usize = 256;
 
-/// What comes from the others.
+/// Events from the other members.
 #[derive(Debug)]
 pub enum Event {
-    /// Somebody has connected.
+    /// A member has connected.
     Greeted(Hello),
     /// A frame.
     Frame {
-        /// Who has sent it.
+        /// The sender.
         from: MemberId,
-        /// It.
+        /// The frame.
         frame: Frame,
     },
-    /// A connection from this member or to it broke.
+    /// A connection from or to this member broke.
     Lost(MemberId),
-    /// Something to tell people.
+    /// A message for the error log.
     Said(String),
 }
 
-/// This member as the others see it.
+/// This member, as it presents itself to others.
 #[derive(Clone, Debug)]
 pub struct Local {
     /// `wsrep_cluster_name`.
     pub cluster_name: String,
     /// Its id.
     pub member: MemberId,
-    /// Where the others reach it.
+    /// Address for other members.
     pub listen_address: String,
 }
 
 struct Link {
     connection: Arc<dyn Connection>,
-    /// What waits for the thread that has dialled.
+    /// Bytes that the dialling thread has to write.
     queue: Sender<Vec<u8>>,
-    /// Pieces that it has not written. None: it writes nothing, and will not unless it is given something.
+    /// Number of unwritten pieces. At 0 the dialling thread is idle until it receives another one.
     queued: Arc<AtomicUsize>,
     queued_len_bytes: Arc<AtomicUsize>,
 }
 
-/// Said of strangers, who may come as often as they like.
+/// Rate limit for log lines about strangers, which may connect as often as they like.
 #[derive(Default)]
 struct Strangers {
     said_at: Option<Instant>,
     unsaid: u64,
 }
 
-/// Which group, and which of its histories. The same for all that this member tells others.
+/// The group and its history, as this member presents them to all others.
 #[derive(Clone)]
 pub struct Place {
     /// The group.
     pub group: GroupId,
-    /// This member's life.
+    /// This member's incarnation.
     pub incarnation: Incarnation,
-    /// Who has gone on alone.
+    /// Members that continued alone.
     pub history: History,
 }
 
@@ -117,13 +117,13 @@ struct Shared {
     events: Box<dyn Fn(Event, bool) + Send + Sync>,
     dials: Mutex<BTreeSet<String>>,
     links: Mutex<HashMap<MemberId, Link>>,
-    /// Those of each member that this one knows, too. None: it is a legacy member, or has not been met.
+    /// Agreed features of each member. No entry: it is a legacy member, or has not been met.
     features: Mutex<HashMap<MemberId, Features>>,
     gathered: Mutex<HashMap<MemberId, Vec<u8>>>,
     connections: Mutex<Vec<std::sync::Weak<dyn Connection>>>,
     incoming: AtomicUsize,
     is_closed: AtomicBool,
-    /// Nobody is heard or spoken to.
+    /// All connections are cut.
     is_isolated: AtomicBool,
     pause: (Mutex<()>, Condvar),
 }
@@ -136,10 +136,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Peers {
-    /// Listens. What comes is given to `events`, with whether nothing else has come with it.
+    /// Starts to listen. `events` receives each event, and whether it is the last one for now.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// The address is not available.
     pub fn listen(
         local: Local,
         place: Place,
@@ -150,7 +150,7 @@ impl Peers {
         Self::on(TcpListener::bind(bind)?, ANNOUNCED, local, place, trust, events)
     }
 
-    /// As [`Peers::listen`], with these versions and features.
+    /// [`Peers::listen`] with a given listener and announcement.
     fn on(
         listener: TcpListener,
         announced: Announcement,
@@ -181,28 +181,28 @@ impl Peers {
         Ok(Self(shared))
     }
 
-    /// The group that this member is in, and its life: those who connect from now on are told.
+    /// Sets the group and incarnation that are presented on new connections.
     pub fn set_place(&self, place: Place) {
         *lock(&self.0.place) = place;
     }
 
-    /// Who has gone on alone: those who connect from now on are told.
+    /// Sets the members that continued alone, for new connections.
     pub fn set_history(&self, history: &History) {
         lock(&self.0.place).history.clone_from(history);
     }
 
-    /// Ends all connections. Those that begin again say which group and history they are of.
+    /// Ends all connections. New ones present the current group and history.
     pub fn greet_again(&self) {
         self.0.end_connections();
     }
 
-    /// Connects to whoever is at this address, again and again.
+    /// Keeps a connection to this address, with retries.
     pub fn dial(&self, address: &str) {
         dial(&self.0, address);
     }
 
-    /// A frame for a member, sent with the next flush; lost if there is no connection then, or if the member is of a
-    /// version that does not know it.
+    /// Gathers a frame for a member, to be sent by the next flush. It is dropped if there is no connection then, or if
+    /// the member's version does not support it.
     pub fn send(&self, to: MemberId, frame: &Frame) {
         let features = lock(&self.0.features).get(&to).copied().unwrap_or_default();
         if let Some(frame) = frame.for_peer(features) {
@@ -210,7 +210,7 @@ impl Peers {
         }
     }
 
-    /// Sends what is gathered. Never waits.
+    /// Sends the gathered frames. Never blocks.
     pub fn flush(&self) {
         let links = lock(&self.0.links);
         let mut gathered = lock(&self.0.gathered);
@@ -219,7 +219,7 @@ impl Peers {
             if let Some(link) = links.get(to) {
                 link.send(bytes);
             }
-            // As long as usual, it is used again.
+            // A buffer of the usual length is reused.
             if bytes.capacity() > BATCH_LEN_BYTES {
                 *bytes = Vec::new();
             }
@@ -227,12 +227,12 @@ impl Peers {
         }
     }
 
-    /// See [`Peers::isolate`].
+    /// Whether all connections are cut; set by [`Peers::isolate`].
     pub fn is_isolated(&self) -> bool {
         self.0.is_isolated()
     }
 
-    /// Ends all connections, and lets none begin, or lets them begin again.
+    /// Ends all connections and prevents new ones, or allows them again.
     pub fn isolate(&self, is_isolated: bool) {
         if self.0.is_isolated.swap(is_isolated, Ordering::SeqCst) != is_isolated && is_isolated {
             self.0.end_connections();
@@ -244,7 +244,7 @@ impl Peers {
         self.0.is_closed.store(true, Ordering::SeqCst);
         self.0.end_connections();
         self.0.pause.1.notify_all();
-        // The listener wakes up and sees that it is over.
+        // Wakes the listener, which then ends.
         drop(TcpStream::connect(&self.0.local.listen_address));
     }
 }
@@ -262,7 +262,7 @@ impl Link {
                 Ok(Written::All) => return,
                 // The thread writes the rest.
                 Ok(Written::Held) => return self.queue(Vec::new()),
-                // The thread finds that there is no connection any more, and ends it.
+                // The dialling thread finds the broken connection, and ends it.
                 Ok(Written::Not) | Err(_) => {}
             }
         }
@@ -292,7 +292,7 @@ impl Shared {
         (self.events)(Event::Said(text), true);
     }
 
-    /// As [`Shared::say`], of what anybody can make happen who reaches the port: a line now and then.
+    /// Logs an event that anyone with access to the port can cause, rate limited.
     fn say_of_stranger(&self, text: &str) {
         let unsaid = {
             let mut strangers = lock(&self.strangers);
@@ -344,7 +344,7 @@ fn dial(shared: &Arc<Shared>, address: &str) {
     }
 }
 
-/// Until the end, or until it turns out that this member itself is there.
+/// Dials an address until the end, or until it turns out to be this member's own.
 fn keep_dialled(shared: &Arc<Shared>, address: &str) {
     let mut pause = FIRST_PAUSE;
     let mut said = String::new();
@@ -376,8 +376,8 @@ fn keep_dialled(shared: &Arc<Shared>, address: &str) {
     }
 }
 
-/// Ends the link when the other side has ended its connection: it says nothing on it otherwise. Who sends nothing would
-/// not notice, and not connect to who is there after it.
+/// Ends the link when the other side has closed its connection, on which it never sends anything. A member that sends
+/// nothing would not detect that, nor connect to a member that has replaced the other.
 fn watch(shared: &Arc<Shared>, member: MemberId, connection: &Arc<dyn Connection>) {
     let (shared, connection) = (Arc::clone(shared), Arc::clone(connection));
     let ended = move || {
@@ -387,7 +387,7 @@ fn watch(shared: &Arc<Shared>, member: MemberId, connection: &Arc<dyn Connection
             links.remove(&member);
         }
     };
-    // Without the thread it is noticed when something is sent.
+    // Without the thread the next write detects it.
     let _ = spawn("group-watch", ended);
 }
 
@@ -403,7 +403,7 @@ fn write_all(shared: &Arc<Shared>, member: MemberId, connection: &Arc<dyn Connec
     };
     lock(&shared.links).insert(member, link);
     if shared.is_isolated() {
-        // It became so since the greeting.
+        // It was isolated after the greeting.
         lock(&shared.links).remove(&member);
     }
     watch(shared, member, connection);
@@ -418,7 +418,7 @@ fn write_all(shared: &Arc<Shared>, member: MemberId, connection: &Arc<dyn Connec
     connection.shutdown();
 }
 
-/// Pieces, and how many they are. `None` when nobody will send any more.
+/// The queued pieces, concatenated, and their number. `None` once there are no more senders.
 fn next_batch(waiting: &Receiver<Vec<u8>>) -> Option<(usize, Vec<u8>)> {
     let (mut count, mut batch) = (1, waiting.recv().ok()?);
     while batch.len() < BATCH_LEN_BYTES
@@ -492,8 +492,8 @@ fn serve(shared: &Arc<Shared>, connection: &Arc<dyn Connection>) {
         return;
     }
     let from = hello.member;
-    // A legacy hello may be of a member that did not get an answer to another one. Whether it is a legacy member shows
-    // when it is dialled.
+    // A legacy hello may come from a newer member that received no answer to its first one. The next outgoing
+    // connection shows whether it is a legacy member.
     if !hello.is_legacy
         && let Ok(agreement) = shared.announced.agree(hello.announced)
     {

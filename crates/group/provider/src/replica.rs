@@ -1,26 +1,27 @@
-//! What the order means: sequence numbers, verdicts, and who is there. The same at every member.
+//! The replicated state machine: sequence numbers, verdicts and presence. The same at every member.
 //!
-//! A state machine without I/O: it takes the entries of the order one by one and says what each is. Write sets, DDL and
-//! changes of who is there take the next sequence number; everything else takes none.
+//! It has no I/O: it takes the entries of the order one by one and returns their meaning. Write sets, DDL and changes
+//! of the view take the next sequence number; everything else takes none.
 //!
-//! Who is there is not who votes: a member is there from its `Arrived` to a `Departed` of the same life, and the server
-//! shows this as the group's view. Who accepts and who owns slots is a matter of the consensus below, and changes in
+//! Presence is independent of voting. A member is present from its `Arrived` to a `Departed` of the same incarnation,
+//! and servers show this as the group's view. Voters and slot owners belong to the consensus below, and change within
 //! milliseconds; a view changes when a server has come or gone.
 //!
 //! # Parts of transactions
 //!
-//! A large transaction may come in parts, and every server holds the rows of those it has until the transaction ends.
-//! When a view is shown that its member is not in, all servers give it up, that of the member, too, when it comes to
-//! this view. So no part may pass that its member sent before it knew of that: a part is refused while its member is not
-//! there, and if what its server had done does not go up to the last view without it.
+//! A large transaction may come in parts, and every server holds the rows of the parts until the transaction ends. When
+//! a view without the member is shown, all servers roll the transaction back, and so does the member's own when it gets
+//! to this view. So no part may pass that the member sent before it processed that view. A part is refused while its
+//! member is absent, or if its `last_seen` is before the last view without the member.
 //!
 //! | encoded | |
 //! |---|---|
-//! | version | 1 byte: 4, or 5 if somebody has gone on alone, which came later; 3, which has no `absent at`, is read, too |
+//! | version | 1 byte: 4, or 5 if a member has continued alone (added later); 3, which has no `absent at`, is read, too
+//! |
 //! | history | with version 5 only: its own format ([`crate::history`]) |
 //! | group | 16 bytes |
 //! | sequence number, number of the view | 8 bytes each |
-//! | known servers | count (4 bytes); each: member, life (8 bytes each), presence (1 byte: 0 gone, 1 there, 2 left, 3 away), absent at (8 bytes), name, address for clients, address for members |
+//! | known servers | count (4 bytes); each: member, incarnation (8 bytes each), presence (1 byte: 0 gone, 1 there, 2 left, 3 away), absent at (8 bytes), name, address for clients, address for members |
 //! | ballots | their own format ([`crate::ballots`]) |
 //! | certification | the rest: its own format |
 
@@ -34,14 +35,14 @@ use redoubt_consensus::types::{Incarnation, MemberId, ProposalId};
 use std::collections::BTreeMap;
 
 const VERSION: u8 = 4;
-/// Of groups in which somebody has gone on alone.
+/// Version of groups in which a member has continued alone.
 const VERSION_OF_HISTORY: u8 = 5;
-/// Before there were parts of transactions.
+/// Version from before parts of transactions.
 const VERSION_WITHOUT_PARTS: u8 = 3;
-/// No group gets there; what says so is none's state, and there is room for every number after it.
+/// Limit of valid numbers: no group gets there, and every number up to here has successors.
 const MAX_NUMBER: i64 = i64::MAX / 2;
 
-/// Names a group, for as long as any of its data is there.
+/// Id of a group, for as long as any of its data exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupId(pub [u8; 16]);
 
@@ -55,40 +56,40 @@ impl std::fmt::Display for GroupId {
     }
 }
 
-/// Whether a server is there.
+/// Presence of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
-    /// It is.
+    /// It is present.
     There,
-    /// It was, and has left by itself.
+    /// It has left by itself.
     Left,
-    /// It was, and the others have not heard it for long.
+    /// The others have declared it gone after a long silence.
     Gone,
-    /// It was, and another one went on alone without it. It may come back, also without having ended.
+    /// Another member continued alone without it. It may return, even without a restart.
     Away,
 }
 
-/// A server that is there, or was.
+/// A server that is or was present.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Known {
     /// The member.
     pub member: MemberId,
-    /// Its life.
+    /// Its incarnation.
     pub incarnation: Incarnation,
-    /// Its name, for people.
+    /// Its name, for display.
     pub name: String,
-    /// Where clients reach it.
+    /// Address for clients.
     pub incoming_address: String,
-    /// Where members reach it.
+    /// Address for other members.
     pub listen_address: String,
-    /// Whether it is there now.
+    /// Its presence.
     pub presence: Presence,
-    /// Position of the last view that this life was not in, since it was there first; 0: none.
+    /// Position of the last view without this incarnation, since it was first present; 0: none.
     pub absent_at: Seqno,
 }
 
 impl Known {
-    /// A life of which nothing else is known.
+    /// An incarnation of which nothing else is known.
     pub const fn unnamed(member: MemberId, incarnation: Incarnation) -> Self {
         Self {
             member,
@@ -101,46 +102,46 @@ impl Known {
         }
     }
 
-    /// It is there now.
+    /// Whether it is present.
     pub fn is_there(&self) -> bool {
         self.presence == Presence::There
     }
 }
 
-/// Who is there, from a position on.
+/// The present servers, from a position on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct View {
     /// The position.
     pub seqno: Seqno,
     /// Number of the view.
     pub number: i64,
-    /// In the order of their ids, which is that of their UUIDs ([`uuid_of`]): the server makes `auto_increment_offset` of
-    /// a member's place here, or, after a state transfer, in a table of its own that is sorted by UUID.
+    /// Sorted by id, and thus by UUID ([`uuid_of`]): the server derives `auto_increment_offset` from a member's index
+    /// here, or, after a state transfer, from a table of its own that is sorted by UUID.
     pub members: Vec<Known>,
 }
 
-/// What an entry of the order is.
+/// Meaning of an entry of the order.
 #[derive(Debug)]
 pub enum Ordered {
     /// A transaction, or DDL.
     WriteSet {
-        /// Its number.
+        /// Its sequence number.
         seqno: Seqno,
-        /// It.
+        /// The write set.
         write_set: WriteSet,
-        /// Whether it counts.
+        /// Its verdict.
         verdict: Verdict,
     },
-    /// Somebody came or went.
+    /// A change of the view.
     View(View),
-    /// Nothing that has a number.
+    /// An entry without a sequence number.
     Nothing,
 }
 
-/// Why there is no state in bytes that should be one.
+/// Reason why bytes are not a valid state.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicaError {
-    /// The bytes do not fit.
+    /// The format is invalid.
     #[error("invalid state of the group: {0}")]
     Bytes(#[from] BytesError),
     /// Written by another version.
@@ -149,20 +150,20 @@ pub enum ReplicaError {
          {VERSION_OF_HISTORY}"
     )]
     Version(u8),
-    /// Its parts are of different positions.
+    /// Its parts are at different positions.
     #[error("positions of the group's state differ: {seqno}, of its certification {certified}")]
     Apart {
-        /// That of the state.
+        /// Position of the state.
         seqno: i64,
-        /// That of the certification.
+        /// Position of the certification.
         certified: i64,
     },
-    /// The certification's part does not fit.
+    /// The certification part is invalid.
     #[error("the state of the group: {0}")]
     Certification(String),
 }
 
-/// See the module.
+/// The replicated state machine of a group.
 pub struct Replica {
     group: GroupId,
     history: History,
@@ -174,7 +175,7 @@ pub struct Replica {
     certification: Certification,
 }
 
-/// As what the server knows a life of a member.
+/// The server's UUID for an incarnation of a member.
 pub fn uuid_of(member: MemberId, incarnation: Incarnation) -> Uuid {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&member.0.to_be_bytes());
@@ -182,14 +183,14 @@ pub fn uuid_of(member: MemberId, incarnation: Incarnation) -> Uuid {
     Uuid(bytes)
 }
 
-/// As what the certification knows a life of a member. Two lives of a member never have a transaction under way at the
-/// same time, so that it would do no harm if two had the same.
+/// Certification's origin for an incarnation of a member. Two incarnations never have transactions under way at the
+/// same time, so equal origins would do no harm.
 const fn origin_of(member: MemberId, incarnation: Incarnation) -> Origin {
     Origin(member.0.wrapping_add(incarnation.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
 impl Replica {
-    /// A group of which nothing was ordered yet.
+    /// The state of a group without any entries.
     pub fn new(group: GroupId, certification: Certification) -> Self {
         Self {
             group,
@@ -208,38 +209,38 @@ impl Replica {
         self.group
     }
 
-    /// Who has gone on alone.
+    /// Members that continued alone.
     pub const fn history(&self) -> &History {
         &self.history
     }
 
-    /// The last number that was given.
+    /// The last assigned sequence number.
     pub const fn seqno(&self) -> Seqno {
         self.seqno
     }
 
-    /// Who is there now.
+    /// The current view.
     pub fn view(&self) -> View {
         let members = self.known.values().filter(|known| known.is_there()).cloned().collect();
         View { seqno: self.seqno, number: self.view, members }
     }
 
-    /// All servers that were ever there, by their members.
+    /// All present and former servers, by member id.
     pub fn known(&self) -> impl Iterator<Item = &Known> {
         self.known.values()
     }
 
-    /// Evictions and floor of the certification, for people.
+    /// The certification, whose evictions and floor are status variables.
     pub fn certification(&self) -> &Certification {
         &self.certification
     }
 
-    /// What the entries since the last call did to the ballots.
+    /// Ballot events since the last call.
     pub fn take_news(&mut self) -> Vec<News> {
         std::mem::take(&mut self.news)
     }
 
-    /// Takes the next entry.
+    /// Applies the next entry.
     pub fn take(&mut self, id: ProposalId, action: Action) -> Ordered {
         match action {
             Action::WriteSet(write_set) => {
@@ -266,7 +267,7 @@ impl Replica {
                     listen_address: arrival.listen_address,
                     presence: Presence::There,
                 };
-                // Another life of it has not done what was asked about.
+                // Another incarnation has not done what the ballot is about.
                 let before = self.known.insert(id.member, known);
                 if before.is_some_and(|before| before.incarnation != id.incarnation) {
                     self.news.extend(self.ballots.gone(id.member));
@@ -298,7 +299,7 @@ impl Replica {
         }
     }
 
-    /// All others that are there are away from here on.
+    /// Marks all other present members as away.
     fn go_on_alone(&mut self, member: MemberId, round: Incarnation) -> Ordered {
         self.history.add(Alone { member, round: round.0 });
         let others = |known: &&mut Known| known.member != member && known.is_there();
@@ -314,7 +315,7 @@ impl Replica {
         Ordered::View(self.next_view())
     }
 
-    /// One that is away does not come back where a new one has come to its address.
+    /// Marks an away member as gone when a new member has arrived at its address.
     fn replace_away(&mut self, by: MemberId, listen_address: &str) {
         let is_replaced = |known: &&mut Known| {
             known.presence == Presence::Away && known.member != by && known.listen_address == listen_address
@@ -322,7 +323,7 @@ impl Replica {
         self.known.values_mut().filter(is_replaced).for_each(|known| known.presence = Presence::Gone);
     }
 
-    /// Whether it is a part of a transaction that was given up, or was sent before its server knew that it was.
+    /// Whether it is a part of a transaction that was rolled back, or was sent before its server processed that.
     fn is_broken_off(&self, id: ProposalId, write_set: &WriteSet) -> bool {
         if !write_set.is_part() || write_set.rolls_back() {
             return false;
@@ -331,7 +332,7 @@ impl Replica {
         !life.is_some_and(|known| known.is_there() && write_set.last_seen >= known.absent_at)
     }
 
-    /// What comes after a view waits for it, as for DDL.
+    /// Begins the next view. Later write sets depend on it, as on DDL.
     fn next_view(&mut self) -> View {
         self.seqno.0 += 1;
         self.view += 1;
@@ -350,7 +351,7 @@ impl Replica {
         self.view()
     }
 
-    /// All of it, as bytes.
+    /// Encodes the state.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if self.history.is_empty() {
@@ -382,10 +383,10 @@ impl Replica {
         out
     }
 
-    /// The other way round.
+    /// Decodes a state.
     ///
     /// # Errors
-    /// The bytes are none of it.
+    /// The bytes are not a valid state.
     pub fn decode(bytes: &[u8]) -> Result<Self, ReplicaError> {
         let mut reader = Reader::new(bytes);
         let version = reader.u8()?;

@@ -1,15 +1,15 @@
 //! A server in its group: from `connect` to `disconnect`.
 //!
-//! Owns the parts and puts them together: connections, the member's thread, the thread of deliveries, and what the
-//! server's own threads meet at. The server's threads come in through [`crate::entry`].
+//! It owns and connects the parts: connections, the member's thread, the delivery thread, and the points where the
+//! server's own threads meet. The server's threads call it through [`crate::entry`].
 //!
 //! | part | what |
 //! |---|---|
-//! | [`begin`] | what a member starts from; a group is begun |
+//! | [`begin`] | initial state of a member; beginning a group |
 //! | [`receive`] | the server's receiver threads |
-//! | [`transfer`] | the state of a server for another one |
-//! | [`saved_state`] | a file by which people ask for that |
-//! | [`outcomes`] | whether what was done here is what was done elsewhere |
+//! | [`transfer`] | state transfer to another server |
+//! | [`saved_state`] | a file by which operators request one |
+//! | [`outcomes`] | comparison of outcomes with the other members |
 //! | [`replicate`] | transactions and DDL of this server |
 
 mod begin;
@@ -51,16 +51,16 @@ pub use replicate::{Certified, Released};
 /// Whether a server is to begin a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum New {
-    /// No: it joins the one that there is.
+    /// No: it joins the existing one.
     No,
-    /// Yes, if it is in none: its address is `gcomm://`, which servers take for `--wsrep-new-cluster` at every start.
+    /// Yes, if it is in none: its address is `gcomm://`, which servers treat as `--wsrep-new-cluster` at every start.
     IfNone,
     /// Yes: `--wsrep-new-cluster`.
     Yes,
 }
 
 impl New {
-    /// What the server means that asks for a new group, or does not, with this address and these arguments of its own
+    /// The server's intention, from its request for a new group, its cluster address and its own command-line arguments
     /// (each with a 0 after it).
     pub fn of(is_asked_for: bool, address: &str, arguments: &[u8]) -> Self {
         let is_option = |argument: &[u8]| {
@@ -76,30 +76,30 @@ impl New {
     }
 }
 
-/// What the server says of the group it wants to be in.
+/// The server's configuration of its group.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// `wsrep_cluster_name`.
     pub cluster_name: String,
     /// `wsrep_cluster_address`.
     pub address: String,
-    /// Whether it is to begin one.
+    /// Whether it is to begin a group.
     pub new: New,
-    /// How far the data of the server is, if it has been in a group before in this life.
+    /// Position of the server's data, if it was in a group before in this incarnation.
     pub position: Option<(GroupId, Seqno)>,
 }
 
-/// How long somebody waits for what the order has to say.
+/// How long a caller waits for an answer from the order.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a server that is to be out of step waits first.
+/// How long a server waits to catch up before it desyncs.
 const DESYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A server that ends goes on with what its clients wait for as long as something of it is done within this time.
+/// An ending server continues with commits for which its clients wait, while one of them completes within this time.
 const ADVANCE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two looks at that.
+/// Interval between two checks of that.
 const ADVANCE_LOOK: Duration = Duration::from_millis(100);
 
-/// Where this member is in the group.
+/// Identity of this member in the group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     group: GroupId,
@@ -107,12 +107,12 @@ struct Place {
     incarnation: Incarnation,
 }
 
-/// What the server was shown.
+/// The views that the server has received.
 #[derive(Debug, Default)]
 struct Shown {
-    /// Who was in the last view of most of the members, in order. None: not known.
+    /// Members of the last primary view, in order. `None`: unknown.
     lives: Option<Vec<(MemberId, Incarnation)>>,
-    /// The last view of all, that it has left.
+    /// The server has received its last view, without itself.
     is_over: bool,
 }
 
@@ -120,7 +120,7 @@ struct Shown {
 pub struct Session {
     server: Arc<Server>,
     max_write_set_len_bytes: AtomicU64,
-    /// How long a read waits for what it must see, if the server does not say.
+    /// Default timeout of a causal read.
     causal_read_timeout_ms: AtomicU64,
     order: Inlet,
     appliers: Arc<Appliers>,
@@ -129,10 +129,10 @@ pub struct Session {
     gate: Arc<Gate>,
     status: Arc<Status>,
     pace: Arc<Pace>,
-    /// For people.
+    /// Counters for the status variables.
     pub counters: Arc<Counters>,
     transactions: Transactions,
-    /// By their places.
+    /// Transactions that are being applied, by position.
     applying: Mutex<HashMap<Seqno, Arc<Transaction>>>,
     isolated: Mutex<HashMap<u64, Seqno>>,
     outcomes: Outcomes,
@@ -142,14 +142,14 @@ pub struct Session {
     transfer: Mutex<Transfer>,
     transferred: Condvar,
     is_synced: AtomicBool,
-    /// Held while the server is shown a view.
+    /// Locked while the server processes a view.
     shown: Mutex<Shown>,
-    /// The server was told that most of the members are not here, and nothing else since.
+    /// The last view that the server received was without a quorum.
     is_shown_alone: AtomicBool,
-    /// How many want this server out of step (`wsrep_desync`, backups).
+    /// Number of callers that desync this server (`wsrep_desync`, backups).
     desynced: AtomicUsize,
     has_failed: AtomicBool,
-    /// They have the log open.
+    /// Threads that have the log open.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -158,10 +158,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    /// Joins the group, or begins it. Does not wait until it is in it.
+    /// Joins the group, or begins it. Returns before this server is a member.
     ///
     /// # Errors
-    /// What is wrong with the configuration, or with what is on the disk.
+    /// The configuration or the data on disk is invalid.
     pub fn connect(
         server: Arc<Server>,
         options: &Options,
@@ -175,40 +175,40 @@ impl Session {
         lock(&self.place).map_or_else(GroupId::default, |place| place.group)
     }
 
-    /// How far the data of the server is. None: it was never known, or the data is not that of the group.
+    /// Position of the server's data. `None`: it was never known, or the data differ from the group's.
     pub fn position(&self) -> Option<(GroupId, Seqno)> {
         let is_known = self.appliers.was_begun() && !self.has_failed.load(Ordering::SeqCst);
         is_known.then(|| (self.group(), self.finished()))
     }
 
-    /// This life of this member, as the server knows it.
+    /// The server's UUID for this incarnation of this member.
     pub fn uuid(&self) -> Uuid {
         lock(&self.place).map_or_else(Uuid::default, |place| uuid_of(place.member, place.incarnation))
     }
 
-    /// All up to here is done.
+    /// Everything up to here is finished.
     pub fn finished(&self) -> Seqno {
         self.finished.to()
     }
 
-    /// Leaves, if it has not, and waits until nothing of it is left: another session can open the log then.
+    /// Leaves if necessary, and waits until all threads have ended, so that another session can open the log.
     pub fn close(&self) {
         self.disconnect();
-        // One that has panicked has ended the server.
+        // A panicked thread has ended the server.
         std::mem::take(&mut *lock(&self.threads)).into_iter().for_each(|thread| drop(thread.join()));
     }
 
-    /// It has left, and nothing comes of it any more.
+    /// Whether it has left and all processing has ended.
     pub fn is_over(&self) -> bool {
         lock(&self.transfer).is_over
     }
 
-    /// Whether it has all that the others have.
+    /// Whether it has caught up with the others.
     pub fn is_synced(&self) -> bool {
         self.is_synced.load(Ordering::SeqCst)
     }
 
-    /// What can be set while it runs.
+    /// Changes options at run time.
     pub fn set_options(&self, options: &Options) {
         self.max_write_set_len_bytes.store(options.max_write_set_len_bytes, Ordering::Relaxed);
         self.causal_read_timeout_ms.store(options.causal_read_timeout_ms, Ordering::Relaxed);
@@ -216,14 +216,14 @@ impl Session {
         self.send(Input::GoesOnAlone(options.goes_on_alone));
     }
 
-    /// The server may fall behind, and says that it is not in step. What was acknowledged anywhere before is done here
-    /// first, so that a backup that begins now has it; if that takes long, it begins without.
+    /// Desyncs this server: it may fall behind, and announces that. Everything acknowledged anywhere before is applied
+    /// here first, so that a backup that begins now contains it. After a timeout the server desyncs without that.
     pub fn desync(&self) {
         let _ = self.sync_wait(None, Some(DESYNC_TIMEOUT));
         self.desynced.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It is to be in step again. Nothing, if it is because most of the members were away meanwhile.
+    /// Undoes one [`Session::desync`]. Does nothing if the count was reset while there was no quorum.
     pub fn resync(self: &Arc<Self>) {
         let fewer = |count: usize| count.checked_sub(1);
         let before = self.desynced.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
@@ -232,17 +232,17 @@ impl Session {
         }
     }
 
-    /// How many want it out of step.
+    /// Number of callers that desync it.
     pub fn desynced(&self) -> usize {
         self.desynced.load(Ordering::SeqCst)
     }
 
-    /// Whether it is to keep up with the others: neither paused, nor out of step as somebody wants it.
+    /// Whether it is to keep up with the others: neither paused nor desynced.
     pub fn is_in_step(&self) -> bool {
         self.desynced() == 0 && !self.is_donating() && !self.gate.is_shut()
     }
 
-    /// Another server is being given its state.
+    /// Whether another server is receiving its state.
     pub fn is_donating(&self) -> bool {
         lock(&self.transfer).donating_to.is_some()
     }
@@ -252,7 +252,7 @@ impl Session {
         self.appliers.waiting()
     }
 
-    /// For people.
+    /// State for the status variables.
     pub fn status(&self) -> &Status {
         &self.status
     }
@@ -261,16 +261,16 @@ impl Session {
         self.order.post(input);
     }
 
-    /// Leaves: the receivers end, and nothing is ordered any more.
+    /// Leaves: the receivers end, and nothing more is ordered.
     pub fn disconnect(&self) {
         self.is_synced.store(false, Ordering::SeqCst);
         self.send(Input::Leave);
     }
 
-    /// A server of this name is gone for good, and shall not count any more.
+    /// Removes a server of this name, which is gone for good, from the group.
     ///
     /// # Errors
-    /// Why that cannot be, for people.
+    /// The reason why it is impossible, for the operator.
     pub fn remove(&self, name: &str) -> Result<(), String> {
         let (answer, answered) = mpsc::channel();
         self.send(Input::Remove(name.to_owned(), answer));
@@ -278,7 +278,7 @@ impl Session {
         answer.unwrap_or_else(|_| Err("this server is in no group, or does not answer".into()))
     }
 
-    /// Nothing can be done any more.
+    /// Leaves the group after an error.
     fn fail(&self, reason: &str) {
         if !self.has_failed.swap(true, Ordering::SeqCst) {
             self.server.error(&format!("{reason}. This server has left the group"));
@@ -287,7 +287,7 @@ impl Session {
         self.end();
     }
 
-    /// The order has ended.
+    /// Ends all processing after the end of the order.
     fn end(&self) {
         self.is_synced.store(false, Ordering::SeqCst);
         lock(&self.transfer).is_over = true;
@@ -297,7 +297,8 @@ impl Session {
             self.finish_own();
         }
         let dropped = self.appliers.end();
-        // What has begun ends, so that the server has all up to one place and nothing after it. Unless it failed.
+        // Started write sets end, so that the server has all up to one position and nothing after it. Not after a
+        // failure.
         let closed_from = match self.has_failed.load(Ordering::SeqCst) {
             true => Some(Seqno(0)),
             false => dropped,
@@ -309,8 +310,9 @@ impl Session {
         self.outcomes.end();
     }
 
-    /// What this server's clients have in the order is committed, and everybody else has it: it has to be done here, with
-    /// all before it. The server cannot give up one that it had rolled back to let another one pass.
+    /// Applies everything up to the last ordered transaction of this server's clients. These transactions are committed
+    /// at all others, so they must complete here. The server cannot give up one that it has rolled back to let another
+    /// one pass.
     fn finish_own(&self) {
         let Some(last) = self.transactions.last_place().filter(|last| *last > self.finished.to()) else {
             return;
@@ -330,13 +332,13 @@ impl Session {
         }
     }
 
-    /// Tells the server that it has everything, once it has what is chosen now.
+    /// Reports the server as synced, once it has everything that is chosen now.
     fn ask_to_be_synced(self: &Arc<Self>) {
         let session = Arc::clone(self);
         self.send(Input::Barrier(Box::new(move |seqno| session.appliers.push(Item::Synced { seqno }))));
     }
 
-    /// Stops at a position: everything up to it is done, and nothing after it is.
+    /// Pauses at a position: everything up to it is finished, and nothing after it is begun.
     pub fn pause(&self) -> Seqno {
         self.gate.shut();
         let seqno = Seqno(self.counters.ordered.load(Ordering::SeqCst));
@@ -344,7 +346,7 @@ impl Session {
         seqno
     }
 
-    /// Goes on.
+    /// Resumes after a pause.
     pub fn resume(&self) {
         self.gate.open();
     }
@@ -363,12 +365,12 @@ impl Session {
         })
     }
 
-    /// What is being applied at a place.
+    /// The transaction that is being applied at a position.
     pub fn applying(&self, seqno: Seqno) -> Option<Arc<Transaction>> {
         lock(&self.applying).get(&seqno).cloned()
     }
 
-    /// A new one.
+    /// Begins a transaction.
     pub fn begin_transaction(&self, id: u64) -> Arc<Transaction> {
         self.transactions.begin(id)
     }

@@ -1,30 +1,31 @@
-//! What members put into the total order, as bytes: the body of a proposal.
+//! Entries of the total order, as bytes: the body of a proposal.
 //!
-//! Owns the layout, and how the keys of a transaction become hashes.
+//! The module owns the format, and the hashing of keys.
 //!
 //! Invariants:
-//! * What decodes is encoded to the same bytes again: there is one form of everything.
-//! * The decoder trusts nothing. It allocates what the input has room for, and never more because of a number in it.
-//! * Keys are in order of their hashes, each once, so that all members go through them in the same order.
+//! * Decoded bytes encode to the same bytes again: everything has one form.
+//! * The decoder trusts no number. It never allocates more than the length of the input justifies.
+//! * Keys are sorted by hash and unique, so that all members process them in the same order.
 //!
 //! All numbers are little-endian.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | version: 1, or 2 for a part of a transaction ([`WriteSet::is_part`]), which came later; the layout is the same |
-//! | 1 | 1 | what it is: 1 write set, 2 arrival, 3 departure, 4 vote, 5 removal, 6 one that goes on alone |
-//! | 2 | | one of the following, and nothing after it |
+//! | 0 | 1 | version: 1, or 2 for a part of a transaction ([`WriteSet::is_part`]), added later; the layout is the same
+//! |
+//! | 1 | 1 | type: 1 write set, 2 arrival, 3 departure, 4 vote, 5 removal, 6 member alone |
+//! | 2 | | one of the following bodies, and nothing after it |
 //!
 //! | write set | |
 //! |---|---|
 //! | 8 | number of the transaction at its server |
 //! | 8 | number of the connection at its server |
 //! | 4 | flags |
-//! | 8 | last seen: the sequence number up to which the transaction knew what had been committed |
+//! | 8 | last seen: everything up to this sequence number was committed at the server when it sent the write set |
 //! | 8 | number of keys |
 //! | 9 each | hash, kind (1 byte) |
 //! | 8 | length of the data |
-//! | | data: what the server gave, opaque |
+//! | | data of the server, opaque |
 //!
 //! | arrival | |
 //! |---|---|
@@ -41,13 +42,13 @@
 //! | 8 | member | 8 | sequence number that is voted on |
 //! | 8 | incarnation | 8 | code |
 //!
-//! | removal, one that goes on alone | |
+//! | removal, member alone | |
 //! |---|---|
 //! | 8 | member |
 //!
 //! The hash of a key of *n* parts is XXH3-64 with seed *n* over its parts, each as its length (8 bytes) and its bytes.
-//! Who changes how keys are hashed, which kinds there are, or anything in [`super::certification`] that a verdict
-//! depends on, raises the version: all members of a group must come to the same verdicts.
+//! A change of key hashing, of the key kinds, or of any rule in [`super::certification`] that affects verdicts needs a
+//! new version: all members of a group must come to the same verdicts.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -57,7 +58,7 @@ use redoubt_codec::{Reader, Truncated};
 use twox_hash::XxHash3_64;
 
 const VERSION: u8 = 1;
-/// Of parts of transactions. A library that does not know them would come to other verdicts about them.
+/// Version of parts of transactions. A library without support for them would reach other verdicts.
 const PART_VERSION: u8 = 2;
 const WRITE_SET_TAG: u8 = 1;
 const ARRIVED_TAG: u8 = 2;
@@ -68,7 +69,7 @@ const ALONE_TAG: u8 = 6;
 
 /// Version and tag.
 const HEAD_LEN_BYTES: usize = 2;
-/// Of a write set: everything but head, keys and data.
+/// Length of a write set without head, keys and data.
 const WRITE_SET_FIELDS_LEN_BYTES: usize = 5 * 8 + 4;
 const KEY_LEN_BYTES: usize = 9;
 const LENGTH_LEN_BYTES: usize = 8;
@@ -78,7 +79,7 @@ pub const MAX_NAME_LEN_BYTES: usize = 31;
 /// Longest address: the field has 256 bytes.
 pub const MAX_ADDRESS_LEN_BYTES: usize = 255;
 
-/// A place in what the group has committed, counted from 1. 0: before everything.
+/// A position in the group's commits, counted from 1. 0: before everything.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Seqno(pub i64);
 
@@ -88,12 +89,12 @@ impl fmt::Display for Seqno {
     }
 }
 
-/// Stands for a key. Two keys with one hash are taken for the same key, which may only cost a needless conflict.
+/// Hash of a key. Keys with equal hashes are treated as one key, which at worst costs a needless conflict.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct KeyHash(pub u64);
 
 impl KeyHash {
-    /// Of a key with these parts.
+    /// The hash of a key with these parts.
     pub fn of(parts: &[&[u8]]) -> Self {
         let bytes = with_lengths(parts);
         Self(XxHash3_64::oneshot_with_seed(parts.len() as u64, &bytes))
@@ -110,25 +111,25 @@ fn with_lengths(parts: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// What a transaction did to a key, from weak to strong, with the numbers of the provider interface.
+/// Access of a transaction to a key, from weak to strong, with the numbers of the provider interface.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum KeyKind {
-    /// Must go on being there: the table of a row.
+    /// The key must continue to exist: the table of a row.
     Shared = 0,
-    /// Is referred to: the row of a parent.
+    /// The key is referred to: the row of a parent.
     Reference = 1,
-    /// Its row was changed, but not in what is unique.
+    /// The row was changed, but not its unique columns.
     Update = 2,
-    /// Came, went, or became another one.
+    /// The key was added, removed or replaced.
     Exclusive = 3,
 }
 
 impl KeyKind {
-    /// All, from weak to strong.
+    /// All kinds, from weak to strong.
     pub const ALL: [Self; 4] = [Self::Shared, Self::Reference, Self::Update, Self::Exclusive];
 
-    /// The kind that has this number, if one has.
+    /// The kind with this number, if there is one.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
@@ -139,7 +140,7 @@ impl KeyKind {
 pub struct Keys(BTreeMap<KeyHash, KeyKind>);
 
 impl Keys {
-    /// Adds a key with its kind, and what contains it (the key without its last part, without its last two, ...) as
+    /// Adds a key with its kind, and its prefixes (the key without its last part, without its last two, ...) as
     /// [`KeyKind::Shared`]. A key without parts adds nothing.
     pub fn add(&mut self, parts: &[&[u8]], kind: KeyKind) {
         let bytes = with_lengths(parts);
@@ -164,28 +165,28 @@ impl Keys {
         }
     }
 
-    /// All, in order of their hashes.
+    /// All keys, sorted by hash.
     pub fn iter(&self) -> impl Iterator<Item = (KeyHash, KeyKind)> + '_ {
         self.0.iter().map(|(&hash, &kind)| (hash, kind))
     }
 
-    /// How many.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Forgets all.
+    /// Removes all keys.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// What a transaction wants to change.
+/// The changes of a transaction, or of a part of it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct WriteSet {
     /// Number of the transaction at its server.
@@ -194,9 +195,9 @@ pub struct WriteSet {
     pub connection_id: u64,
     /// Flags of the provider interface.
     pub flags: u32,
-    /// Everything up to here was committed at its server when it was sent, so it cannot conflict with it.
+    /// Everything up to here was committed at its server when the write set was sent, so it cannot conflict with that.
     pub last_seen: Seqno,
-    /// What it touches.
+    /// Touched keys.
     pub keys: Keys,
     /// The changes, for the servers.
     pub data: Vec<u8>,
@@ -205,31 +206,31 @@ pub struct WriteSet {
 impl WriteSet {
     /// Flag: the last part of a transaction.
     pub const END: u32 = 0x1;
-    /// Flag: the transaction whose parts came before is given up.
+    /// Flag: rolls back the transaction whose parts came before.
     pub const ROLLBACK: u32 = 0x2;
     /// Flag: the first part of a transaction.
     pub const START: u32 = 0x40;
-    /// Flag: depends on everything that its server had done, whatever its keys say.
+    /// Flag: depends on everything that its server had committed, whatever its keys are.
     pub const IMPLICIT_DEPENDENCIES: u32 = 0x200;
-    /// Flag: runs alone everywhere, between what is before it and what is after it in the order (DDL).
+    /// Flag: runs alone everywhere, after everything before it and before everything after it (DDL).
     pub const ISOLATION: u32 = 0x4;
-    /// Flag: what comes later must not be applied in parallel with it.
+    /// Flag: later write sets must not be applied in parallel with it.
     pub const PARALLEL_UNSAFE: u32 = 0x8;
 
-    /// Whether it is less than a whole transaction (streaming replication): one of the parts that a large one comes in,
-    /// or the word that it is given up.
+    /// Whether it is less than a whole transaction (streaming replication): a part of a large one, or a rollback of its
+    /// parts.
     pub fn is_part(&self) -> bool {
         !self.is_isolated() && self.flags & (Self::START | Self::END) != Self::START | Self::END
     }
 
-    /// Whether all that its server had done when it sent this has to be done first: as flagged, or as it is a part after
-    /// the first one.
+    /// Whether everything that its server had committed when it was sent must be applied first: it is flagged so, or is
+    /// a part after the first one.
     pub fn depends_on_all_seen(&self) -> bool {
         let is_continued = self.is_part() && self.flags & Self::START == 0;
         is_continued || self.flags & Self::IMPLICIT_DEPENDENCIES != 0
     }
 
-    /// Whether it says that the parts before it are given up. It always passes.
+    /// Whether it rolls back its previous parts. It always passes.
     pub fn rolls_back(&self) -> bool {
         self.is_part() && self.flags & Self::ROLLBACK != 0
     }
@@ -239,12 +240,12 @@ impl WriteSet {
         self.flags & Self::ISOLATION != 0
     }
 
-    /// Whether everything later waits for it.
+    /// Whether everything later depends on it.
     pub fn is_parallel_unsafe(&self) -> bool {
         self.flags & (Self::ISOLATION | Self::PARALLEL_UNSAFE) != 0
     }
 
-    /// Length in bytes of what [`Action::encode`] makes of it.
+    /// Length in bytes of its encoding by [`Action::encode`].
     pub fn encoded_len_bytes(&self) -> usize {
         HEAD_LEN_BYTES + WRITE_SET_FIELDS_LEN_BYTES + self.keys.len() * KEY_LEN_BYTES + self.data.len()
     }
@@ -279,7 +280,7 @@ impl WriteSet {
     }
 }
 
-/// Hashes that ascend, so that none is there twice.
+/// Decodes keys with strictly ascending hashes.
 fn decode_keys(reader: &mut Reader<'_>) -> Result<Keys, ActionError> {
     let count = reader.u64("number of keys")?;
     reader.require(count.saturating_mul(KEY_LEN_BYTES as u64), "keys")?;
@@ -301,13 +302,13 @@ fn decode_keys(reader: &mut Reader<'_>) -> Result<Keys, ActionError> {
 /// A server has joined.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Arrival {
-    /// Which of its lives this is.
+    /// Incarnation of the server.
     pub incarnation: u64,
-    /// What it is called. What is longer than [`MAX_NAME_LEN_BYTES`] is cut off when it is encoded.
+    /// Name of the server. A name of more than [`MAX_NAME_LEN_BYTES`] is truncated when it is encoded.
     pub name: String,
-    /// Where its clients connect. What is longer than [`MAX_ADDRESS_LEN_BYTES`] is cut off when it is encoded.
+    /// Address for clients. An address of more than [`MAX_ADDRESS_LEN_BYTES`] is truncated when it is encoded.
     pub incoming_address: String,
-    /// Where other members connect. As `incoming_address`.
+    /// Address for other members. Truncated like `incoming_address`.
     pub listen_address: String,
 }
 
@@ -329,7 +330,7 @@ impl Arrival {
     }
 }
 
-/// At most `limit_bytes`, which a byte can hold, of whole characters.
+/// Encodes whole characters of at most `limit_bytes`, which fits in a byte.
 fn encode_text(text: &str, limit_bytes: usize, out: &mut Vec<u8>) {
     let cut = (0..=limit_bytes.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default();
     out.push(cut.len() as u8);
@@ -355,9 +356,9 @@ fn decode_text(
 /// A member is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Departure {
-    /// Which member.
+    /// Id of the member.
     pub member: u64,
-    /// Which of its lives.
+    /// Its incarnation.
     pub incarnation: u64,
 }
 
@@ -366,32 +367,31 @@ pub struct Departure {
 pub enum Action {
     /// A transaction.
     WriteSet(WriteSet),
-    /// The member that says this is there.
+    /// The proposing member is present.
     Arrived(Arrival),
-    /// A member is not there any more.
+    /// A member is not present any more.
     Departed(Departure),
-    /// What came of applying a write set at the member that says this.
+    /// The proposing member's outcome of applying a write set.
     Vote {
-        /// Of the write set.
+        /// Sequence number of the write set.
         seqno: Seqno,
-        /// 0: it went well. Anything else names the error.
+        /// 0: success. Any other value identifies the error.
         code: i64,
     },
-    /// A member that is not there is not to come back.
+    /// An absent member that is not to return.
     Removed {
-        /// Which member.
+        /// Id of the member.
         member: u64,
     },
-    /// A member goes on without a majority: what comes after this the others do not know of, unless they hear of it from
-    /// that one.
+    /// A member continues without a majority. The others receive later entries only from that member.
     Alone {
-        /// Which member.
+        /// Id of the member.
         member: u64,
     },
 }
 
 impl Action {
-    /// As bytes.
+    /// Encodes the action.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![self.version(), self.tag()];
         match self {
@@ -428,10 +428,10 @@ impl Action {
         }
     }
 
-    /// What [`Action::encode`] has made.
+    /// Decodes the output of [`Action::encode`].
     ///
     /// # Errors
-    /// [`ActionError`]: these bytes are nothing that it makes.
+    /// [`ActionError`]: these bytes are not in the format.
     pub fn decode(bytes: &[u8]) -> Result<Self, ActionError> {
         let mut reader = Reader::new(bytes);
         let version = reader.u8("version")?;
@@ -463,26 +463,26 @@ impl Action {
     }
 }
 
-/// Why bytes are no [`Action`]. Places are counted in bytes from the beginning.
+/// Reason why bytes are not a valid [`Action`]. Positions are counted in bytes from the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ActionError {
-    /// They end too early.
+    /// Too few bytes.
     #[error(transparent)]
     Truncated(#[from] Truncated),
-    /// They go on after the end.
+    /// There are bytes after the end.
     #[error("{len_bytes} extra bytes at byte {at_byte}")]
     Trailing {
-        /// How many.
+        /// Number of extra bytes.
         len_bytes: usize,
         /// Where the action ends.
         at_byte: usize,
     },
-    /// One that came later, or none, or that of something else.
+    /// A later version, none, or the version of another action.
     #[error(
         "unknown version {version} at byte 0: {PART_VERSION} is for parts of transactions, {VERSION} for all else"
     )]
     UnknownVersion {
-        /// The version that it says.
+        /// The version in the bytes.
         version: u8,
     },
     /// No action has this tag.
@@ -490,41 +490,41 @@ pub enum ActionError {
     UnknownTag {
         /// The tag.
         tag: u8,
-        /// Where.
+        /// Position of the tag.
         at_byte: usize,
     },
-    /// A hash that is not above the one before it.
+    /// A hash that is not above the previous one.
     #[error("the key at byte {at_byte} is not above the previous key")]
     KeysOutOfOrder {
-        /// Where.
+        /// Position of the key.
         at_byte: usize,
     },
-    /// No kind of keys has this number.
+    /// Unknown kind of key.
     #[error("unknown kind of keys {number} at byte {at_byte}")]
     UnknownKind {
         /// The number.
         number: u8,
-        /// Where.
+        /// Position of the kind.
         at_byte: usize,
     },
-    /// A text with more bytes than its field has in the provider interface.
+    /// A text that is longer than its field in the provider interface.
     #[error("{what} at byte {at_byte} has {len_bytes} bytes; the limit is {limit_bytes}")]
     TooLong {
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
         /// Its length.
         len_bytes: u8,
-        /// What it may be.
+        /// Its limit.
         limit_bytes: usize,
-        /// Where the length is.
+        /// Position of the length.
         at_byte: usize,
     },
     /// A text that is not UTF-8.
     #[error("{what} is not UTF-8 at byte {at_byte}")]
     NotText {
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
-        /// Where it stops being UTF-8.
+        /// Position of the first invalid byte.
         at_byte: usize,
     },
 }

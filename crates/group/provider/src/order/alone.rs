@@ -1,13 +1,14 @@
-//! Of two members one goes on without the other, if an operator wants that (`pc.ignore_sb`).
+//! One of two members continues without the other one, if the operator allows it (`pc.ignore_sb`).
 //!
-//! Of two, both have every commit that was acknowledged, so nothing is lost when one of them is. But the one that goes on
-//! cannot tell whether the other one is gone or only not to be heard; if that one goes on, too, there are two histories
-//! of which one is lost. Then they do not speak to each other any more ([`crate::history`]), and a person decides.
+//! Both of two members have every acknowledged commit, so losing one of them loses no data. But the remaining one
+//! cannot tell whether the other is gone or only unreachable. If the other one continues as well, there are two
+//! histories, and one of them will be lost. They then refuse to connect to each other ([`crate::history`]), and an
+//! operator decides.
 //!
-//! It goes on alone only in a life in which the other one has had a part: one that was just started does not know what
-//! the other one did alone meanwhile.
+//! A member continues alone only in an incarnation in which the other one has taken part. A freshly started member
+//! cannot tell what the other one did alone meanwhile.
 //!
-//! Invariant: from the mark of this member on, nothing is taken in of a connection that was made before it.
+//! Invariant: after this member's mark, nothing is accepted from a connection that was made before it.
 
 use super::Order;
 use super::hearing::DEPARTURE;
@@ -17,7 +18,7 @@ use redoubt_consensus::record::Record;
 use redoubt_consensus::types::{Entry, MemberId, Proposal, Slot};
 use std::collections::BTreeMap;
 
-/// The mark of a member that went on alone, if this is one.
+/// The mark in a proposal of a member that continued alone.
 fn mark_in(proposal: &Proposal) -> Option<Alone> {
     if proposal.id.member != MemberId::NOBODY {
         return None;
@@ -30,16 +31,16 @@ fn mark_in(proposal: &Proposal) -> Option<Alone> {
     }
 }
 
-/// Marks in a member's log, also what it has not delivered: all that comes before them is there, too.
+/// Marks in a member's log, including undelivered ones: everything before them is in the log, too.
 #[derive(Default)]
 pub struct Marks(BTreeMap<Slot, Alone>);
 
 impl Marks {
-    /// From the next record.
+    /// Adds the marks in the next record, and drops those that it replaces.
     pub fn take(&mut self, record: &Record) {
         for (slot, entry) in record.entries() {
             let mark = if let Entry::Proposal(proposal) = entry { mark_in(proposal) } else { None };
-            // What a later epoch has put there counts.
+            // The entry of a later epoch counts.
             match mark {
                 Some(mark) => self.0.insert(*slot, mark),
                 None => self.0.remove(slot),
@@ -47,7 +48,7 @@ impl Marks {
         }
     }
 
-    /// What was there before, and these.
+    /// The given history, extended by these marks.
     pub fn after(self, history: &History) -> History {
         let mut history = history.clone();
         self.0.into_values().for_each(|mark| history.add(mark));
@@ -56,7 +57,7 @@ impl Marks {
 }
 
 impl Order {
-    /// Something is delivered.
+    /// Records the mark of a delivered proposal, if it has one.
     pub(super) fn note_alone(&mut self, proposal: &Proposal) {
         if let Some(mark) = mark_in(proposal) {
             self.parts.history.add(mark);
@@ -64,19 +65,19 @@ impl Order {
         }
     }
 
-    /// The other one of two, if this one is to go on without it.
+    /// The other one of two members, if this one is to continue without it.
     fn is_left_by(&self) -> Option<MemberId> {
         let (me, membership) = (self.member.id(), &self.member.epoch().membership);
         let mut others = membership.iter().filter(|member| *member != me);
         let (other, more) = (others.next()?, others.next());
         let is_one_of_two = membership.contains(me) && more.is_none();
         let may = self.parts.goes_on_alone && self.leaving_since.is_none() && !self.parts.peers.is_isolated();
-        // Its arrival is in the order, for which the other one was needed.
+        // The group lists this member as present, and ordering that took the other one's vote.
         let is_left = self.is_present() && !self.is_heard(other, DEPARTURE);
         (is_one_of_two && may && is_left).then_some(other)
     }
 
-    /// Goes on without the other one of two, if that is not heard.
+    /// Continues alone if the other one of two members is unreachable.
     pub(super) fn go_on_alone(&mut self) {
         let Some(other) = self.is_left_by() else { return };
         let member = self.member.id();

@@ -1,5 +1,5 @@
-//! What takes the place of the log before it, and what a newcomer starts from: both need what the order means at a slot,
-//! which another thread knows ([`crate::delivery`]).
+//! Checkpoints, which replace the log before them, and snapshots, from which newcomers start. Both need the state at a
+//! slot, which another thread has ([`crate::delivery`]).
 
 use super::Order;
 use crate::delivery::Delivery;
@@ -10,18 +10,19 @@ use redoubt_consensus::record::Snapshot;
 use redoubt_consensus::types::{MemberId, Slot};
 use std::time::{Duration, Instant};
 
-/// A checkpoint is made after so many bytes of log.
+/// Length of log after which a checkpoint is made.
 const CHECKPOINT_LEN_BYTES: u64 = 128 << 20;
-/// The server has made durable by then what it has committed, however it is set (`innodb_flush_log_at_trx_commit`, and
-/// `innodb_flush_log_at_timeout`, 1 s by default). If not, its next start finds that, and gets a state again.
+/// After this time the server's commits are durable with any setting of `innodb_flush_log_at_trx_commit`
+/// (`innodb_flush_log_at_timeout` is 1 s by default). If not, its next start detects that, and requests a state
+/// transfer.
 const DURABLE_IN_SERVER: Duration = Duration::from_secs(30);
 
-/// The state of a checkpoint that has not taken the place of the log before it.
+/// The state of a checkpoint that has not replaced the log before it.
 pub(super) struct Unapplied {
     slot: Slot,
     seqno: Seqno,
     replica: Vec<u8>,
-    /// The server has applied it.
+    /// When the server had applied it.
     applied_at: Option<Instant>,
 }
 
@@ -32,7 +33,7 @@ pub(super) enum Purpose {
 }
 
 impl Order {
-    /// Begins one if it is time.
+    /// Begins a checkpoint if one is due.
     pub(super) fn begin_checkpoint(&mut self) -> Result<(), StoreError> {
         let slot = self.member.delivered();
         let is_due = self.store.len_since_checkpoint_bytes() > CHECKPOINT_LEN_BYTES
@@ -65,8 +66,8 @@ impl Order {
         }
     }
 
-    /// A checkpoint takes the place of what was before it once the server has that durably: until then it may need it
-    /// again. The server makes durable by itself what it has committed, be it later.
+    /// Completes a checkpoint once everything before it is durable in the server, which may need the log again until
+    /// then. The server makes its commits durable by itself, if later.
     pub(super) fn end_checkpoint(&mut self) -> Result<(), StoreError> {
         let applied = (self.parts.applied)();
         if let Some(unapplied) = self.unapplied.as_mut().filter(|unapplied| unapplied.seqno <= applied) {

@@ -1,40 +1,40 @@
-//! When each member was heard, by this one or as others tell, and who is to be taken for gone.
+//! The failure detector: when each member was last reachable from here or from others, and which members are gone.
 //!
-//! A network can be ill in part: two members do not reach each other, and others reach both. So before a member that is
-//! not heard here is said to have gone, the others are asked whether they hear it, and it has gone when nobody has heard
-//! it for [`DEPARTURE`]. Only what a member hears itself counts as an answer: hearsay of hearsay could keep one alive that
-//! nobody hears.
+//! A network can fail in part: two members do not reach each other, while others reach both. So before a member
+//! declares a silent one gone, it asks the others. The silent member is gone when no one has received anything from it
+//! for [`DEPARTURE`]. An answer only covers direct contact: indirect reports could keep a member alive that is
+//! unreachable for all.
 //!
-//! A member that was cut off has heard nobody, and when it is back it does not hear all others at the same moment. So one
-//! is taken for gone only by a member that has heard most of the others for just as long.
+//! A member that was cut off has received nothing, and after it returns the others do not all reach it at once. So a
+//! member declares others gone only if it has been in contact with most of the members for just as long.
 
 use redoubt_consensus::types::MemberId;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A server that is not heard for so long is not there any more.
+/// Silence after which a server counts as gone.
 pub(super) const DEPARTURE: Duration = Duration::from_secs(3);
-/// How often others are asked.
+/// Interval between two questions to the others.
 const ASK: Duration = Duration::from_millis(500);
 
-/// What is to be done about a member that is not heard.
+/// Next step for a silent member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next {
     /// Nothing.
     Nothing,
-    /// Others are to be asked.
+    /// Ask the others.
     Ask,
-    /// It is to be said that it has gone.
+    /// Declare it gone.
     Gone,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Signs {
     heard_at: Option<Instant>,
-    /// Another one has heard it.
+    /// When another member last reported contact with it.
     told_at: Option<Instant>,
     asked_at: Option<Instant>,
-    /// It was said to have gone.
+    /// When it was last declared gone.
     given_up_at: Option<Instant>,
 }
 
@@ -42,7 +42,7 @@ struct Signs {
 #[derive(Debug, Default)]
 pub(super) struct Hearing {
     members: BTreeMap<MemberId, Signs>,
-    /// Most of the members are heard since then.
+    /// Since when most of the members are reachable.
     in_company_since: Option<Instant>,
 }
 
@@ -51,39 +51,40 @@ fn is_within(at: Option<Instant>, within: Duration, now: Instant) -> bool {
 }
 
 impl Hearing {
-    /// A member is heard.
+    /// Records direct contact with a member.
     pub(super) fn hear(&mut self, member: MemberId, now: Instant) {
         self.members.entry(member).or_default().heard_at = Some(now);
     }
 
-    /// Another one says that it hears this member. Of one that it was not asked about, it may say what it wants.
+    /// Records that another member has contact with this one. Reports about members that were never checked are
+    /// ignored.
     pub(super) fn told(&mut self, member: MemberId, now: Instant) {
         if let Some(signs) = self.members.get_mut(&member) {
             signs.told_at = Some(now);
         }
     }
 
-    /// This process was stopped: what came meanwhile is not read yet.
+    /// Corrects the times after this process was stopped: frames that arrived meanwhile are still unread.
     pub(super) fn was_stopped(&mut self, now: Instant) {
         self.members.values_mut().filter_map(|signs| signs.heard_at.as_mut()).for_each(|at| *at = now);
     }
 
-    /// When a member was heard last.
+    /// Time of the last direct contact with a member.
     pub(super) fn heard_at(&self, member: MemberId) -> Option<Instant> {
         self.members.get(&member)?.heard_at
     }
 
-    /// Whether it was heard not longer ago.
+    /// Whether there was direct contact within this time.
     pub(super) fn is_heard(&self, member: MemberId, within: Duration, now: Instant) -> bool {
         is_within(self.heard_at(member), within, now)
     }
 
-    /// To be called before others are looked at: whether most of the members are heard.
+    /// Records whether most of the members are reachable; called before [`Hearing::look_at`].
     pub(super) fn set_in_company(&mut self, is_in_company: bool, now: Instant) {
         self.in_company_since = is_in_company.then(|| self.in_company_since.unwrap_or(now));
     }
 
-    /// What is to be done about a member that should be there; while most of them are heard.
+    /// Next step for a member that should be present. Called only while most of the members are reachable.
     pub(super) fn look_at(&mut self, member: MemberId, now: Instant) -> Next {
         let company = self.in_company_since.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         let signs = self.members.entry(member).or_default();

@@ -1,13 +1,13 @@
-//! What comes in for the member, and whoever takes it in.
+//! Inputs of the member, and the threads that process them.
 //!
-//! Whoever has something for the member puts it here, and if nobody is at it, takes it in itself: the thread of a
-//! client has its commit sent, a reader has its message answered, without waking another thread. Nobody waits for the
-//! one that is at it: what it finds when it looks again is its own to do. A thread that has done enough for others
-//! leaves the rest to the member's own thread, which also comes by every few milliseconds.
+//! A thread that has an input for the member puts it here, and processes it itself if no other thread is doing so. So a
+//! client's thread sends its own commit and a reader thread has its message answered, without waking another thread. A
+//! thread never waits for the processing one: that thread checks the queue again and finds the new input. After enough
+//! work for others it leaves the rest to the member's own thread, which also runs every few milliseconds.
 //!
-//! Invariants: inputs are taken in in the order in which they were put here. Whoever puts something here holds no lock
-//! that delivering a transaction, or saying something, would need. Nobody continues with a member that a thread has left
-//! in the middle of something.
+//! Invariants: inputs are processed in the order in which they were put here. A thread that posts an input holds no
+//! lock that delivering a transaction or writing a message would need. No thread continues with a member that another
+//! one has left in the middle of an input.
 //!
 //! Lock order: `seat`, `queue`.
 
@@ -17,25 +17,25 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// Inputs that are taken in before the member is asked what to do.
+/// Maximum number of inputs that are processed before the member's effects are carried out.
 const MAX_INPUTS: usize = 1024;
-/// How often a thread looks again whether there is more.
+/// How often a thread checks for further inputs.
 const MAX_ROUNDS: usize = 16;
 
 #[derive(Default)]
 struct Queue {
     inputs: VecDeque<Input>,
-    /// The member's thread is to continue.
+    /// The member's thread is to process the rest.
     is_left: bool,
     is_closed: bool,
 }
 
-/// See the module.
+/// The member of a server and the queue of its inputs.
 #[derive(Default)]
 pub struct Inbox {
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// Nobody before the member has begun.
+    /// `None` until the member has begun.
     seat: Mutex<Option<Order>>,
 }
 
@@ -44,7 +44,7 @@ impl Inbox {
         self.queue.lock().ignore_poison()
     }
 
-    /// One more, which somebody takes in before long: with the next one that is posted.
+    /// Queues an input, which is processed at the latest with the next posted one.
     pub fn put(&self, input: Input) {
         let mut queue = self.queue();
         if queue.is_closed {
@@ -54,19 +54,19 @@ impl Inbox {
         queue.inputs.push_back(input);
     }
 
-    /// What was put here, instead of a member.
+    /// All queued inputs, for tests without a member.
     #[cfg(test)]
     pub fn take_all(&self) -> Vec<Input> {
         self.queue().inputs.drain(..).collect()
     }
 
-    /// One more.
+    /// Queues an input and processes the queue.
     pub fn post(&self, input: Input) {
         self.put(input);
         self.take_in();
     }
 
-    /// Takes in what is there, unless somebody else does.
+    /// Processes the queued inputs, unless another thread is doing so.
     pub fn take_in(&self) {
         for _ in 0..MAX_ROUNDS {
             let mut seat = match self.seat.try_lock() {
@@ -75,7 +75,7 @@ impl Inbox {
                 Err(TryLockError::Poisoned(poisoned)) => return self.give_up(poisoned),
             };
             let Some(order) = seat.as_mut() else {
-                // Its thread waits for what it begins with.
+                // Its thread waits for its first input.
                 self.changed.notify_one();
                 return;
             };
@@ -98,7 +98,7 @@ impl Inbox {
         queue.inputs.drain(..count).collect()
     }
 
-    /// For the member's thread before it begins: the next one. `None`: it is over.
+    /// Next input, for the member's thread before the member begins. `None`: the inbox is closed.
     pub fn next(&self) -> Option<Input> {
         let mut queue = self.queue();
         loop {
@@ -112,7 +112,7 @@ impl Inbox {
         }
     }
 
-    /// The member begins. This is its thread, which ends with it.
+    /// Begins the member and runs its thread until it ends.
     pub(super) fn run(&self, order: Order, tick: Duration) {
         match self.seat.lock() {
             Ok(mut seat) => *seat = Some(order),
@@ -136,7 +136,7 @@ impl Inbox {
         }
     }
 
-    /// A thread has ended in the middle of something.
+    /// Ends the member after a thread has panicked while processing an input.
     fn give_up(&self, poisoned: PoisonError<MutexGuard<'_, Option<Order>>>) {
         let mut seat = poisoned.into_inner();
         if let Some(order) = seat.as_ref() {
@@ -145,7 +145,7 @@ impl Inbox {
         self.end(&mut seat);
     }
 
-    /// Nothing that waits will come any more.
+    /// Ends the member and closes the inbox.
     fn end(&self, seat: &mut Option<Order>) {
         if let Some(order) = seat.take() {
             order.end();
@@ -153,7 +153,7 @@ impl Inbox {
         self.close();
     }
 
-    /// Nothing is taken in any more.
+    /// Rejects all further inputs and the queued ones.
     pub fn close(&self) {
         let mut queue = self.queue();
         queue.is_closed = true;
@@ -164,5 +164,5 @@ impl Inbox {
     }
 }
 
-/// Where a part of the library puts what it has for the member.
+/// Shared handle for posting inputs to the member.
 pub type Inlet = Arc<Inbox>;

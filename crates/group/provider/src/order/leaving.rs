@@ -1,23 +1,23 @@
-//! Servers that leave in order, and come back.
+//! Clean shutdown of members, and their return.
 //!
-//! Who has left would still count for the majority, as one that crashed does. It counts no more where that makes the
-//! others need fewer votes: so the last of several servers continues alone, as does the one that stays when the data of
-//! the other one differed. One that leaves waits until the others do not need its vote for that change.
+//! A member that has left would still count for the majority, as a crashed one does. It is removed from the membership
+//! where this lets the others continue with fewer votes. So the last of several servers continues alone, as does the
+//! remaining one of two whose data differed. A leaving member waits until its vote is no longer needed for that change.
 //!
-//! When it is back it is told what has happened since, and is a member again once it has almost all of that, so that
-//! nothing waits for it before. Who was removed by name is not taken back.
+//! A returned member first receives the missing proposals. The others make it a voter once it has almost all of them,
+//! so commits do not wait for its catch-up. A member that was removed by name is not added again.
 //!
-//! Of those that are there and stay, the one with the lowest id asks for the change.
+//! The present and staying member with the lowest id proposes the change.
 
 use super::Order;
 use super::hearing::DEPARTURE;
 use crate::replica::{Known, Presence};
 use redoubt_consensus::types::{Incarnation, MemberId, Membership};
 
-/// Members without those that have left, if the others need fewer votes then, and have them.
+/// The membership without members that have left, if the others then need fewer votes, and have them.
 fn without_left(membership: &Membership, present: &[MemberId], left: &[MemberId]) -> Option<Membership> {
     let stay = membership.iter().count().checked_sub(left.len())?;
-    // Of an even number as many are needed as of one more.
+    // An even number of members needs as many votes as one member more.
     let kept = left.len().min(usize::from(stay.is_multiple_of(2)));
     let dropped = &left[kept..];
     let fewer = Membership::new(membership.iter().filter(|member| !dropped.contains(member)));
@@ -25,7 +25,7 @@ fn without_left(membership: &Membership, present: &[MemberId], left: &[MemberId]
 }
 
 impl Order {
-    /// The newest life of a member that was heard.
+    /// The newest known incarnation of a member.
     fn life_of(&self, member: MemberId) -> Incarnation {
         let greeted = self.greeted.get(&member).copied().unwrap_or_default();
         greeted.max(self.member.incarnation_of(member))
@@ -35,7 +35,7 @@ impl Order {
         known.presence == Presence::Left && self.life_of(known.member) <= known.incarnation
     }
 
-    /// What is to become of the members because some have left.
+    /// The membership that is to follow because some members have left.
     fn without_left(&self) -> Option<Membership> {
         let membership = &self.member.epoch().membership;
         let known = self.known();
@@ -47,23 +47,23 @@ impl Order {
         without_left(membership, &present, &ids(&|known| self.has_left(known)))
     }
 
-    /// Whether this one is the first of those that are heard.
+    /// Whether this member is the first reachable one.
     fn is_first_of(&self, members: &Membership) -> bool {
         members.iter().find(|member| self.is_heard(*member, DEPARTURE / 2)) == Some(self.member.id())
     }
 
-    /// Who has left counts no more.
+    /// Proposes to remove members that have left.
     pub(super) fn drop_left(&mut self) {
         let Some(fewer) = self.without_left().filter(|fewer| self.is_first_of(fewer)) else { return };
-        // Those that leave have to agree, too.
+        // Leaving members have to agree, too.
         let membership = self.member.epoch().membership.clone();
         if self.leaving_since.is_none() && membership.is_majority(|id| self.is_heard(id, DEPARTURE / 2)) {
-            // If it cannot be done now, it is tried again.
+            // A failed attempt is repeated later.
             let _ = self.member.change_membership(fewer);
         }
     }
 
-    /// Whether the others need this one for a change of members, although it has left.
+    /// Whether the others need this leaving member for a change of the membership.
     pub(super) fn is_needed_to_leave(&self) -> bool {
         let me = self.member.id();
         match self.member.epoch().membership.contains(me) {
@@ -72,9 +72,9 @@ impl Order {
         }
     }
 
-    /// Who is back is told what has happened, and is a member again when it knows.
+    /// Lets returned members catch up, and makes them voters again when they have.
     pub(super) fn take_back(&mut self) {
-        // Before that it does not know what was ordered last of who is gone for good.
+        // Before this, the last ordered removals may be missing here.
         if !self.is_present() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Members that are not in the group yet: those that ask this one, and this one itself.
+//! Members that are not in the group yet: newcomers that ask this member, and this member itself.
 
 use super::checkpoints::Purpose;
 use super::hearing::DEPARTURE;
@@ -12,26 +12,26 @@ use redoubt_consensus::{Member, RecoverError, Settings};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A newcomer is told again where to start after this.
+/// Interval at which a snapshot is sent to a newcomer again.
 const AGAIN: Duration = Duration::from_secs(2);
-/// One that is not heard of any more is forgotten; not one that waits, for it says hello once.
+/// Time after which a newcomer is forgotten. A connected one that has to wait is not, as it greets only once.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 struct Newcomer {
     address: String,
     since: Instant,
     told_at: Option<Instant>,
-    /// It has to wait, which was said.
+    /// It has to wait, which was logged.
     waits: bool,
     is_lost: bool,
 }
 
-/// Those that ask.
+/// Newcomers that have greeted this member.
 #[derive(Default)]
 pub struct Newcomers(BTreeMap<MemberId, Newcomer>);
 
 impl Newcomers {
-    /// It has said hello.
+    /// Adds a newcomer that has greeted this member.
     pub fn greeted(&mut self, member: MemberId, address: String) {
         let waits = self.0.get(&member).is_some_and(|before| before.waits);
         self.0.insert(
@@ -40,24 +40,24 @@ impl Newcomers {
         );
     }
 
-    /// A connection with it has ended. It says hello again if it is still there.
+    /// Records that the connection of a newcomer ended. It greets again if it is still running.
     pub fn lost(&mut self, member: MemberId) {
         if let Some(newcomer) = self.0.get_mut(&member) {
             newcomer.is_lost = true;
         }
     }
 
-    /// It cannot be taken in now. Whether that is new.
+    /// Records that a newcomer has to wait. Returns whether that is new.
     pub fn waits(&mut self, member: MemberId) -> bool {
         self.0.get_mut(&member).is_some_and(|newcomer| !std::mem::replace(&mut newcomer.waits, true))
     }
 
-    /// It has what it needs.
+    /// Removes a newcomer that has all that it needs.
     pub fn is_in(&mut self, member: MemberId) {
         self.0.remove(&member);
     }
 
-    /// Those that are to be told now, with their addresses.
+    /// Newcomers that are due for a snapshot, with their addresses.
     pub fn due(&mut self) -> Vec<(MemberId, String)> {
         self.0.retain(|_, newcomer| {
             newcomer.since.elapsed() < FORGOTTEN || (newcomer.waits && !newcomer.is_lost)
@@ -73,11 +73,11 @@ impl Newcomers {
 }
 
 impl Order {
-    /// Newcomers become members, and are told where to start. One takes the place of a member that was at its address
-    /// and is not heard any more: that one has lost its log.
+    /// Adds newcomers to the membership and sends them a snapshot. A newcomer replaces a member that was at its address
+    /// and is unreachable: that one has lost its log.
     ///
-    /// Nobody is told so by a member without a majority, or by one that is none itself yet: a newcomer that takes its
-    /// start from one is bound to that history for good, and may have asked the members of another one as well.
+    /// A member without a quorum sends none, nor does one that is not a voter yet. A snapshot binds the newcomer to
+    /// that history for good, and the newcomer may have asked the members of another history as well.
     pub(super) fn take_in_newcomers(&mut self) {
         let membership = self.member.epoch().membership.clone();
         for (member, address) in self.newcomers.due() {
@@ -96,7 +96,7 @@ impl Order {
                 let is_replaced = |id: &MemberId| self.is_gone_from(*id, &address);
                 let stay = membership.iter().filter(|id| !is_replaced(id));
                 let with_it = Membership::new(stay.chain([member]));
-                // If it cannot be done now, it is tried again.
+                // A failed attempt is repeated later.
                 let _ = self.member.change_membership(with_it);
             }
             let snapshot = self.member.snapshot();
@@ -104,8 +104,8 @@ impl Order {
         }
     }
 
-    /// Why a newcomer at this address cannot be taken in now, if so. Where a member is, there is no place for another
-    /// one: both would count, and if that one is gone, the others would need one more of them.
+    /// The reason why a newcomer at this address has to wait, if any. A second member at one address is rejected: both
+    /// would count, and once the first one is gone, the others would need one vote more.
     fn why_it_waits(&self, membership: &Membership, address: &str) -> Option<String> {
         if !membership.contains(self.member.id()) || !self.has_company() {
             return Some("most of the members are away".into());
@@ -116,21 +116,21 @@ impl Order {
     }
 }
 
-/// Why this one cannot become a member.
+/// Reasons for which this server cannot become a member.
 #[derive(Debug, thiserror::Error)]
 pub enum TakenInError {
-    /// What it was told means nothing.
+    /// The state that it received is invalid.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
-    /// Its log cannot be written.
+    /// The log is not writable.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Its log is none.
+    /// The log has no valid state.
     #[error("the group's log: {0}")]
     Recover(#[from] RecoverError),
 }
 
-/// Waits until a member of the group tells where to start. `None`: it is over before.
+/// Waits until a member of the group sends a snapshot. `None`: the server leaves before.
 ///
 /// # Errors
 /// [`TakenInError`].

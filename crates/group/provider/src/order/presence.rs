@@ -1,7 +1,7 @@
-//! Which servers are there: this one says that it is, those that are not heard for long are said not to be.
+//! Which servers are present: this one announces itself, and declares others gone after a long silence.
 //!
-//! This is what the servers show as the group's view. It has nothing to do with who owns slots, which changes within
-//! milliseconds; a server that is said to have gone though it has not says again that it is there.
+//! Servers show this as the group's view. It is independent of slot ownership, which changes within milliseconds. A
+//! server that was declared gone by mistake announces itself again.
 
 use super::hearing::{DEPARTURE, Next};
 use super::{Delivery, Order};
@@ -13,48 +13,48 @@ use redoubt_locks::IgnorePoison;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// What was said is in the order, and a moment later everybody knows.
+/// Time after which an ordered announcement is known to all members.
 const KNOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// Whether the group knows that this server is there.
+/// Whether the group lists this server as present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Arriving {
-    /// It was not told.
+    /// Not announced.
     Not,
-    /// It was told, with the proposal of this number.
+    /// Announced, with the proposal of this number.
     Told {
-        /// The number.
+        /// Number of the proposal.
         number: u64,
-        /// When.
+        /// Time of the proposal.
         at: Instant,
     },
-    /// It knows.
+    /// Announced and listed.
     Known,
 }
 
-/// What an [`Arriving`] goes by.
+/// Inputs of [`Arriving::next`].
 #[derive(Clone, Copy, Debug)]
 struct Signs {
-    /// The group has this life of this server as one that is there.
+    /// The group lists this incarnation of this server as present.
     is_present: bool,
-    /// Most of the members were away, and are here again.
+    /// The member was without a quorum, and has one again.
     was_alone: bool,
-    /// Nobody has to be told any more.
+    /// The server is leaving: no more announcements.
     is_leaving: bool,
-    /// What was said is not in the order yet.
+    /// The announcement is not ordered yet.
     is_pending: bool,
     now: Instant,
 }
 
 impl Arriving {
-    /// What follows, if it was not told or is to be told again: [`Arriving::Not`].
+    /// The next state. [`Arriving::Not`] requests an announcement, the first one or another one.
     fn next(self, signs: Signs) -> Self {
         match self {
-            // All servers get a view, this one with the others.
+            // All servers receive a view, this one with them.
             Self::Known if signs.was_alone => Self::Not,
             Self::Known if !signs.is_present && !signs.is_leaving => Self::Not,
             Self::Told { .. } if signs.is_present => Self::Known,
-            // What others had said before, that it has gone, came after it in the order.
+            // A departure that others had proposed before was ordered after it.
             Self::Told { at, .. } if !signs.is_pending && signs.now.duration_since(at) >= KNOWN_AFTER => {
                 Self::Not
             }
@@ -64,8 +64,7 @@ impl Arriving {
 }
 
 impl Order {
-    /// Tells the group that this server is there, once the group knows this member; and again if somebody thought that
-    /// it had gone.
+    /// Announces this server to the group once this member is a voter, and again if another member declared it gone.
     pub(super) fn arrive(&mut self) {
         let is_present = self.is_present();
         self.parts.status.is_present.store(is_present, Ordering::Relaxed);
@@ -93,7 +92,7 @@ impl Order {
         self.parts.status.known.lock().ignore_poison().clone()
     }
 
-    /// Servers that nobody has heard for long are not there, if most of the others are.
+    /// Declares servers gone that all members have found silent for long, if most of the others are reachable.
     pub(super) fn drop_absent(&mut self) {
         let me = self.member.id();
         let membership = self.member.epoch().membership.clone();
@@ -121,7 +120,7 @@ impl Order {
         }
     }
 
-    /// Another one asks whether this one hears a member.
+    /// Answers another member's question whether this one has contact with a member.
     pub(super) fn answer(&self, to: MemberId, member: MemberId) {
         if self.hearing.is_heard(member, DEPARTURE / 2, Instant::now()) {
             self.parts.peers.send(to, &Frame::Hears(member));
@@ -136,18 +135,18 @@ impl Order {
         id == self.member.id() || self.hearing.is_heard(id, within, Instant::now())
     }
 
-    /// Whether this is a member's address.
+    /// Whether the member has this address.
     pub(super) fn was_at(&self, id: MemberId, address: &str) -> bool {
         self.known().iter().any(|known| known.member == id && known.listen_address == address)
     }
 
-    /// Whether a member was at this address and is not heard.
+    /// Whether the member had this address and is unreachable.
     pub(super) fn is_gone_from(&self, id: MemberId, address: &str) -> bool {
         self.was_at(id, address) && !self.is_heard(id, DEPARTURE)
     }
 
-    /// A member that has lost its log votes no more: there is a newer one at its address. Members are changed one change at
-    /// a time; what cannot be done now is tried again.
+    /// Removes the vote of a member that has lost its log: a newer member is at its address. The membership changes one
+    /// step at a time; a failed attempt is repeated later.
     pub(super) fn remove_replaced(&mut self) {
         let membership = self.member.epoch().membership.clone();
         let is_replaced = |id: &MemberId| {
@@ -168,11 +167,11 @@ impl Order {
         }
     }
 
-    /// A server that is gone for good votes no more. Its votes are missing until then, so most of the members have to be
-    /// here without it.
+    /// Removes the vote of a server that is gone for good. That vote is missing until then, so most of the members must
+    /// be reachable without it.
     ///
     /// # Errors
-    /// Why it cannot be done, for people.
+    /// The reason why it is impossible, for the operator.
     pub(super) fn remove(&mut self, name: &str) -> Result<(), String> {
         let membership = self.member.epoch().membership.clone();
         let known = self.known();
@@ -194,12 +193,12 @@ impl Order {
         Ok(())
     }
 
-    /// Most of the members are heard.
+    /// Whether most of the members are reachable.
     pub(super) fn has_company(&self) -> bool {
         self.member.epoch().membership.is_majority(|id| self.is_heard(id, DEPARTURE))
     }
 
-    /// Says that commits wait for others, once, and that they continue.
+    /// Logs once that commits wait for other members, and once that they continue.
     pub(super) fn say_alone(&mut self) {
         let membership = self.member.epoch().membership.clone();
         let is_alone = !self.has_company();
@@ -231,7 +230,7 @@ impl Order {
         }
     }
 
-    /// A member, for people: by its name if it has one.
+    /// Display text of a member: its name and address if they are known.
     pub(super) fn shown(&self, id: MemberId) -> String {
         let known = self.known();
         let known = known.iter().find(|known| known.member == id);

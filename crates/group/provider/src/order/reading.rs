@@ -1,7 +1,8 @@
-//! The thread that reads what other members lack from the log, so that nobody who drives the member waits for a disk.
+//! The thread that reads the log for members that are behind, so that a thread that drives the member never waits for a
+//! disk.
 //!
-//! The member asks for one part at a time ([`Effect::Read`](redoubt_consensus::Effect::Read)), and a part is short. So
-//! one that catches up takes as much of this server as one thread can, and no memory to speak of.
+//! The member requests one part at a time ([`Effect::Read`](redoubt_consensus::Effect::Read)), and a part is short. So
+//! a member that catches up costs this server at most one thread, and little memory.
 
 use super::Input;
 use super::inbox::Inlet;
@@ -13,21 +14,21 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
-/// A part that was read.
+/// A part of the log that was read.
 pub struct Part {
-    /// Who needs it.
+    /// The member that needs it.
     pub to: MemberId,
-    /// From here on.
+    /// The slot from which it was requested.
     pub from: Slot,
-    /// It, or nothing if the log does not have it any more.
+    /// The entries, or `None` if the log does not have them any more.
     pub entries: Result<Option<Entries>, StoreError>,
 }
 
-/// Its thread ends with it.
+/// Handle of the reading thread, which ends when this is dropped.
 pub struct Reading(Sender<(MemberId, Slot)>);
 
 impl Reading {
-    /// One, and its thread, which may be the one that lets go of it. What it has read comes as [`Input::Read`].
+    /// Starts the thread. Its results arrive as [`Input::Read`]. The thread itself may drop the returned handle.
     pub fn start(archive: Arc<Archive>, settings: &Settings, inlet: Inlet) -> (Self, Option<JoinHandle<()>>) {
         let (wanted, wants) = mpsc::channel();
         let (count, len_bytes) = (settings.chunk as usize, settings.chunk_len_bytes);
@@ -41,7 +42,7 @@ impl Reading {
         (Self(wanted), spawned.map_err(fail).ok())
     }
 
-    /// A part from here on, for a member.
+    /// Requests a part from a slot on, for a member.
     pub fn want(&self, to: MemberId, from: Slot) {
         // Without its thread the member ends.
         let _ = self.0.send((to, from));

@@ -1,6 +1,6 @@
-//! All members as this one sees them, for people: `SHOW STATUS LIKE 'wsrep_group_member_%'`.
+//! The membership as this member sees it, for operators: `SHOW STATUS LIKE 'wsrep_group_member_%'`.
 //!
-//! Nothing is decided by it. It is made again from time to time ([`super::LOOK`]), so it may be so old.
+//! No decision depends on it. It is updated every [`super::LOOK`], so it may be that old.
 
 use super::Order;
 use crate::replica::Known;
@@ -10,32 +10,32 @@ use redoubt_locks::IgnorePoison;
 use serde::Serialize;
 use std::time::Instant;
 
-/// A member.
+/// A member, for the status variables.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// The member.
     pub member: MemberId,
-    /// `wsrep_node_name`; its id if no name is known.
+    /// `wsrep_node_name`, or its id if no name is known.
     pub name: String,
-    /// Where members reach it.
+    /// Address for other members.
     pub address: String,
-    /// Where clients reach it.
+    /// Address for clients.
     pub client_address: String,
-    /// It counts for the majority.
+    /// It is a voter.
     pub votes: bool,
-    /// The group has it as one whose server is there.
+    /// The group lists its server as present.
     pub is_there: bool,
-    /// It proposes by itself.
+    /// It owns slots.
     pub owns_slots: bool,
-    /// How far its server has applied what is ordered, as it said last.
+    /// How far its server has applied the order, by its last report.
     pub applied: Option<Seqno>,
-    /// When it was heard last; none: never in this life of this member, or it is this one.
+    /// Time of the last contact. `None`: never in this incarnation of this member, or it is this member.
     pub heard_at: Option<Instant>,
-    /// It is the one that says this.
+    /// It is the reporting member itself.
     pub is_self: bool,
 }
 
-/// [`Seen`], as text. The names are those that users see.
+/// [`Seen`] as text. Users see these names.
 #[derive(Serialize)]
 struct Shown<'a> {
     name: &'a str,
@@ -50,7 +50,7 @@ struct Shown<'a> {
 }
 
 impl Seen {
-    /// A JSON object. `own_applied`: what this server has applied by now.
+    /// A JSON object. `own_applied` is how far this server has applied by now.
     pub fn json(&self, own_applied: Seqno) -> String {
         let applied = if self.is_self { Some(own_applied) } else { self.applied };
         let shown = Shown {
@@ -64,13 +64,13 @@ impl Seen {
             heard_ms: self.heard_at.map(|at| at.elapsed().as_millis()),
             is_self: self.is_self,
         };
-        // Texts and numbers can always be written.
+        // Strings and numbers always serialise.
         serde_json::to_string(&shown).unwrap_or_default()
     }
 }
 
 impl Order {
-    /// Notes for people who is there.
+    /// Publishes the membership for the status variables.
     pub(super) fn note_members(&self) {
         let known = self.known();
         let epoch = self.member.epoch();

@@ -26,12 +26,12 @@ impl Shared {
     }
 }
 
-/// Its thread ends with it.
+/// Handle of the syncing thread, which ends when this is dropped.
 pub struct Syncing(Arc<Shared>);
 
 impl Syncing {
-    /// One for a device, and its thread, which may be the one that lets go of it. What it did comes as
-    /// [`Input::Synced`].
+    /// Starts the thread for a device. Its results arrive as [`Input::Synced`]. The thread itself may drop the returned
+    /// handle.
     pub fn start(device: Arc<dyn LogDevice>, inlet: Inlet) -> (Self, Option<JoinHandle<()>>) {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
@@ -44,7 +44,7 @@ impl Syncing {
         (Self(shared), spawned.map_err(fail).ok())
     }
 
-    /// All records so far are to be durable, `count` of them.
+    /// Requests that all `count` records so far become durable.
     pub fn want(&self, count: u64) {
         let mut wanted = self.0.wanted();
         if count > wanted.count {
