@@ -1,65 +1,65 @@
-//! What the server and a provider agree on in memory: version 26 of the wsrep interface, as MariaDB 10.11 uses it.
+//! The memory layout of the interface between server and provider: version 26 of wsrep, as MariaDB 10.11 uses it.
 //!
-//! Declarations alone; they follow the layout that the server was compiled with. Numbers of the lists (status codes,
-//! flags, kinds) are part of it. Whoever reads or writes through these pointers is [`crate::entry`], which is called, and
-//! [`crate::server`], which calls.
+//! Declarations only. They follow the layout that the server was compiled with. Numbers of the lists (status codes,
+//! flags, kinds) are part of it. Only [`crate::entry`], which the server calls, and [`crate::server`], which calls the
+//! server, use these pointers.
 
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of the interface, as the server compares it.
 pub const INTERFACE_VERSION: &[u8] = b"26\0";
 
-/// What a call of the server ends with.
+/// Result of a call by the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum Status {
-    /// It is done.
+    /// Success.
     Ok = 0,
-    /// It was ordered, and conflicts with what was ordered before it.
+    /// It was ordered, and conflicts with an earlier write set.
     TransactionFail = 3,
-    /// It was ordered before it was made to give way: roll back and replay.
+    /// It was ordered before it became a victim: roll back and replay.
     BruteForceAbort = 4,
-    /// It is larger than what is allowed.
+    /// It exceeds the size limit.
     SizeExceeded = 5,
     /// It was not ordered.
     ConnectionFail = 6,
-    /// This member can do nothing more.
+    /// This member is unusable.
     NodeFail = 7,
-    /// The server has to end.
+    /// The server has to terminate.
     Fatal = 8,
-    /// There is no such thing here.
+    /// The function is not supported.
     NotImplemented = 9,
-    /// The other one comes first.
+    /// The other transaction wins.
     NotAllowed = 10,
 }
 
-/// Writes of several masters.
+/// Several masters may write.
 pub const CAP_MULTI_MASTER: u32 = 1 << 0;
-/// Conflicts are found.
+/// Conflicts are detected.
 pub const CAP_CERTIFICATION: u32 = 1 << 1;
-/// Several appliers.
+/// Write sets may be applied in parallel.
 pub const CAP_PARALLEL_APPLYING: u32 = 1 << 2;
 /// Victims are replayed.
 pub const CAP_REPLAY: u32 = 1 << 3;
-/// DDL in isolation.
+/// DDL runs in isolation.
 pub const CAP_ISOLATION: u32 = 1 << 4;
-/// Pause and resume.
+/// The provider can be paused and resumed.
 pub const CAP_PAUSE: u32 = 1 << 5;
-/// Reads that see all that was acknowledged.
+/// Reads can wait for everything that was acknowledged.
 pub const CAP_CAUSAL_READS: u32 = 1 << 6;
-/// Write sets come in parts.
+/// Write sets are passed in parts.
 pub const CAP_INCREMENTAL: u32 = 1 << 8;
-/// Large transactions come in parts, each with its own place in the order.
+/// Large transactions are replicated in parts, each with its own position in the order.
 pub const CAP_STREAMING: u32 = 1 << 15;
 
-/// Severity of a line of the log: the server must end.
+/// Severity of a log line: the server must terminate.
 pub const LOG_ERROR: c_int = 1;
-/// Something unexpected.
+/// Severity of a log line: something unexpected.
 pub const LOG_WARNING: c_int = 2;
-/// For the record.
+/// Severity of a log line: for information.
 pub const LOG_INFO: c_int = 3;
 
-/// 16 bytes that name a group or a member, aligned as the server has them.
+/// UUID of a group or a member, with the server's alignment.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Uuid(pub [u8; 16]);
@@ -74,19 +74,19 @@ pub struct Gtid {
     pub seqno: i64,
 }
 
-/// Where a transaction comes from.
+/// Source of a transaction.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SourceId {
     /// The member.
     pub node: Uuid,
-    /// The transaction there.
+    /// Id of the transaction there.
     pub transaction_id: u64,
-    /// The connection there.
+    /// Id of the connection there.
     pub connection_id: u64,
 }
 
-/// What is known of an ordered transaction.
+/// Position and origin of an ordered transaction.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TransactionMeta {
@@ -94,99 +94,99 @@ pub struct TransactionMeta {
     pub gtid: Gtid,
     /// Its origin.
     pub source: SourceId,
-    /// What must be finished before it is applied.
+    /// Position up to which everything must be finished before it is applied.
     pub depends_on: i64,
 }
 
-/// Bytes of somebody else.
+/// A borrowed byte slice.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Buffer {
-    /// The first.
+    /// Address of the first byte.
     pub pointer: *const c_void,
-    /// How many.
+    /// Length in bytes.
     pub len_bytes: usize,
 }
 
-/// The server's handle of a transaction, with a place for what the provider knows of it.
+/// The server's handle of a transaction, with a word for the provider.
 #[repr(C)]
 pub struct WriteSetHandle {
     /// The transaction.
     pub transaction_id: u64,
-    /// The provider's own.
+    /// Word of the provider.
     pub opaque: *mut c_void,
 }
 
 /// A key in parts.
 #[repr(C)]
 pub struct Key {
-    /// The parts.
+    /// Array of the parts.
     pub parts: *const Buffer,
-    /// How many.
+    /// Number of parts.
     pub count: usize,
 }
 
-/// A member as a view shows it.
+/// A member in a view.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MemberInfo {
     /// Its id.
     pub id: Uuid,
-    /// Its name, ended by 0.
+    /// Its name, zero-terminated.
     pub name: [u8; 32],
-    /// Where clients reach it, ended by 0.
+    /// Its address for clients, zero-terminated.
     pub incoming: [u8; 256],
 }
 
-/// Head of a view; `member_count` of [`MemberInfo`] follow it in memory.
+/// Header of a view. `member_count` times [`MemberInfo`] follow it in memory.
 #[repr(C)]
 pub struct ViewHead {
     /// Position of the view.
     pub state_id: Gtid,
     /// Its number.
     pub view: i64,
-    /// 0: there is a majority; 1: there is none; 2: no member any more.
+    /// 0: primary; 1: non-primary; 2: without members.
     pub status: c_int,
-    /// What the provider can do.
+    /// Capabilities of the provider.
     pub capabilities: u32,
-    /// Place of this member, -1: not in it.
+    /// Index of this member, -1: not in the view.
     pub my_index: c_int,
-    /// How many members.
+    /// Number of members.
     pub member_count: c_int,
-    /// The server's own protocol.
+    /// Version of the server's own protocol.
     pub protocol_version: c_int,
 }
 
-/// What the server gives the provider at its start. Strings are the server's and live as long as the call.
+/// Arguments of the provider's initialisation. Strings belong to the server and live as long as the call.
 #[repr(C)]
 pub struct InitArgs {
-    /// Comes back with callbacks.
+    /// Context that is passed back to callbacks.
     pub app_context: *mut c_void,
     /// Name of this member.
     pub node_name: *const c_char,
-    /// Address of this member for others.
+    /// Address of this member for other members.
     pub node_address: *const c_char,
     /// Address of this member for clients.
     pub node_incoming: *const c_char,
-    /// Where files go.
+    /// Directory of the server's files.
     pub data_dir: *const c_char,
     /// `wsrep_provider_options`.
     pub options: *const c_char,
-    /// The newest protocol of the server.
+    /// Newest supported protocol of the server.
     pub protocol_version: c_int,
-    /// Position of the server's data, if it knows one.
+    /// Position of the server's data, if known.
     pub state_id: *const Gtid,
     /// Unused.
     pub state: *const Buffer,
-    /// Takes a line for the error log.
+    /// Writes a line to the error log.
     pub log: Option<unsafe extern "C" fn(c_int, *const c_char)>,
-    /// The member is in the group.
+    /// Reports that the member is in the group.
     pub connected: Option<unsafe extern "C" fn(*mut c_void, *const ViewHead) -> c_int>,
-    /// Other members than before.
+    /// Reports a change of the view.
     pub view: Option<
         unsafe extern "C" fn(*mut c_void, *mut c_void, *const ViewHead, *const c_char, usize) -> c_int,
     >,
-    /// Asks for what a donor has to be told.
+    /// Returns the request that a donor needs.
     pub state_request: Option<unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut usize) -> c_int>,
     /// Unused.
     pub encrypt: *const c_void,
@@ -203,7 +203,7 @@ pub struct InitArgs {
     >,
     /// Unused.
     pub unordered: *const c_void,
-    /// Sends its state to another member.
+    /// Sends the server's state to another member.
     pub donate: Option<
         unsafe extern "C" fn(
             *mut c_void,
@@ -214,61 +214,61 @@ pub struct InitArgs {
             bool,
         ) -> c_int,
     >,
-    /// The member has everything that the others have.
+    /// Reports that the member has caught up with the others.
     pub synced: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
 }
 
-/// A status variable: a text.
+/// Kind of a status variable: text.
 pub const VARIABLE_TEXT: c_int = 0;
-/// A status variable: a number.
+/// Kind of a status variable: number.
 pub const VARIABLE_INTEGER: c_int = 1;
 
-/// A status variable; the last of a list has no name.
+/// A status variable. The last one of a list has no name.
 #[repr(C)]
 pub struct Variable {
     /// Its name without `wsrep_`.
     pub name: *const c_char,
-    /// What `value` is.
+    /// Kind of `value`.
     pub kind: c_int,
     /// A pointer or a number.
     pub value: i64,
 }
 
-/// A parameter that is not set while the server runs.
+/// Flag of a parameter: it can only be set at the start.
 pub const PARAMETER_READ_ONLY: c_int = 1 << 1;
-/// A parameter that is on or off. One without a kind is a text.
+/// Flag of a parameter: boolean. Without a kind it is a text.
 pub const PARAMETER_SWITCH: c_int = 1 << 2;
-/// A parameter that is a number.
+/// Flag of a parameter: number.
 pub const PARAMETER_INTEGER: c_int = 1 << 3;
 
-/// What a [`Parameter`] holds, by its flags.
+/// Value of a [`Parameter`], selected by its flags.
 #[repr(C)]
 pub union ParameterValue {
     /// [`PARAMETER_SWITCH`].
     pub switch: bool,
     /// [`PARAMETER_INTEGER`].
     pub integer: i64,
-    /// A string that ends with 0.
+    /// Zero-terminated string.
     pub text: *const c_char,
 }
 
-/// A provider option, of which a server can make a variable.
+/// A provider option, which the server may expose as a variable.
 #[repr(C)]
 pub struct Parameter {
     /// `PARAMETER_*`.
     pub flags: c_int,
-    /// As in the list of options.
+    /// Name of the option.
     pub name: *const c_char,
-    /// What holds.
+    /// Current value.
     pub value: ParameterValue,
 }
 
-/// The server's function that is given each [`Parameter`], with what it wants with it.
+/// The server's function that receives each [`Parameter`] and its own context.
 pub type ParameterTaker = unsafe extern "C" fn(*const Parameter, *mut c_void) -> c_int;
 
-/// The library's function that goes through all parameters.
+/// The library's function that iterates over all parameters.
 #[repr(C)]
 pub struct ParameterService {
-    /// Table, function and what that wants.
+    /// Arguments: table, function of the server, context of that function.
     pub get: Option<unsafe extern "C" fn(*mut c_void, Option<ParameterTaker>, *mut c_void) -> c_int>,
 }

@@ -1,12 +1,12 @@
-//! What the server's receiver threads have to do, in the order in which it came.
+//! Work queue of the server's receiver threads, in order.
 //!
-//! Write sets are in memory up to a limit. Those that are more are read from the log again when their turn comes, a part
-//! at a time, by one of the threads while the others wait ([`crate::backlog`]).
+//! Write sets are in memory up to a limit. The others are read from the log again when they are due, a part at a time,
+//! by one of the threads while the others wait ([`crate::backlog`]).
 //!
-//! Invariants: the first thing is the beginning, by one thread alone, and nothing else is given out before it is done.
-//! The last thing is the end, given to one thread after all that was given out is done; all others are told that there
-//! is nothing more. (With the end the server drops what it has of unfinished transactions: what is applied then would
-//! lack it.)
+//! Invariants: the first item is [`Item::Begin`]; one thread processes it, and no other item is handed out before it is
+//! done. The last item is [`Item::End`], which one thread receives after all other items are done; the other threads
+//! receive `None`. (At the end the server drops its unfinished transactions: an item applied during that would lack
+//! them.)
 
 use crate::backlog::{DEFAULT_LEN_BYTES, Named, Run, Source};
 use crate::replica::{Known, View};
@@ -18,51 +18,51 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// A thing to do.
+/// Work for a receiver thread.
 #[derive(Debug)]
 pub enum Item {
-    /// Connect, and get the server's state if it has none.
+    /// Connects, and requests a state transfer if the server has no state.
     Begin,
-    /// Apply it.
+    /// Applies a write set.
     WriteSet {
-        /// Its place in the order.
+        /// Its slot.
         slot: Slot,
-        /// Where it comes from.
+        /// Its proposal.
         id: ProposalId,
         /// Its position.
         seqno: Seqno,
-        /// What has to be finished before it.
+        /// Position up to which everything must be finished first.
         depends_on: Seqno,
-        /// It.
+        /// The write set.
         write_set: WriteSet,
     },
-    /// Tell the server.
+    /// Reports a view to the server.
     View(View),
-    /// Tell the server that most of the members are not here.
+    /// Reports to the server that most of the members are unreachable.
     Alone {
-        /// After all that was ordered.
+        /// Position up to which everything must be finished first.
         ordered: Seqno,
-        /// Those that are.
+        /// The reachable members.
         here: Vec<Known>,
     },
-    /// Tell the server that it has all up to here.
+    /// Reports the server as synced.
     Synced {
-        /// Up to here.
+        /// Position up to which everything must be finished first.
         seqno: Seqno,
     },
-    /// Send the server's state to a member.
+    /// Sends the server's state to a member.
     Donate {
-        /// Who wants it.
+        /// The requesting member.
         to: MemberId,
-        /// What the server made of it there.
+        /// The request of its server.
         request: Vec<u8>,
     },
-    /// Leave.
+    /// Leaves the group.
     End,
 }
 
 impl Item {
-    /// Its place, if it has one.
+    /// Its position, if it has one.
     const fn seqno(&self) -> Option<Seqno> {
         match self {
             Self::WriteSet { seqno, .. } => Some(*seqno),
@@ -71,7 +71,7 @@ impl Item {
         }
     }
 
-    /// What it takes of memory, about.
+    /// Its approximate memory in bytes.
     const fn len_bytes(&self) -> usize {
         match self {
             Self::WriteSet { write_set, .. } => ITEM_LEN_BYTES + write_set.data.len(),
@@ -80,10 +80,10 @@ impl Item {
     }
 }
 
-/// What an item takes beside the data.
+/// Memory of an item in addition to its data, in bytes.
 const ITEM_LEN_BYTES: usize = 192;
 
-/// One thing, or several that are in the log.
+/// An item in memory, or a run of items in the log.
 enum Queued {
     Here(Item),
     InLog(Run),
@@ -103,16 +103,16 @@ enum Phase {
 struct State {
     phase: Phase,
     was_begun: bool,
-    /// Things that were given out and are not done.
+    /// Number of items that were handed out and are not done.
     in_progress: usize,
     queue: VecDeque<Queued>,
-    /// Of what is in memory.
+    /// Memory of the queued items, in bytes.
     len_bytes: usize,
-    /// How many are in the log alone.
+    /// Number of items that are only in the log.
     in_log: usize,
-    /// The server has all up to here: it is not read again.
+    /// The server has everything up to here, so these items are not read again.
     start: Seqno,
-    /// One of the threads reads.
+    /// One of the threads reads the log.
     is_reading: bool,
 }
 
@@ -134,7 +134,7 @@ impl State {
         Some(item)
     }
 
-    /// What is to be read before anything else can be done: from where on, and how many.
+    /// The part of the log that is needed next: its first slot, and the number of items.
     fn wanted(&mut self) -> Option<(Slot, usize)> {
         let Some(Queued::InLog(run)) = self.queue.front_mut() else { return None };
         while run.len() > 1 && run.first().is_some_and(|first| first.seqno <= self.start) {
@@ -144,7 +144,7 @@ impl State {
         run.first().map(|first| (first.slot, run.len()))
     }
 
-    /// What was read takes the place of its names.
+    /// Replaces names at the front of the queue by the items that were read.
     fn put_back(&mut self, mut read: VecDeque<(Slot, Proposal)>) -> Result<(), StoreError> {
         let Some(Queued::InLog(mut run)) = self.queue.pop_front() else { return Ok(()) };
         let mut items = Vec::new();
@@ -174,17 +174,17 @@ fn item(named: Named, proposal: &Proposal) -> Result<Item, StoreError> {
         Ok(Action::WriteSet(write_set)) => {
             Ok(Item::WriteSet { slot, id: proposal.id, seqno, depends_on, write_set })
         }
-        // It was one when it was ordered.
+        // It was a write set when it was ordered.
         _ => Err(StoreError::Gone(slot)),
     }
 }
 
-/// See the module.
+/// Work queue of the server's receiver threads.
 pub struct Appliers {
     state: Mutex<State>,
     changed: Condvar,
     limit_bytes: AtomicUsize,
-    /// Where the rest is.
+    /// The log, with the items that are not in memory.
     pub source: Source,
 }
 
@@ -199,14 +199,14 @@ impl Default for Appliers {
     }
 }
 
-/// What waits.
+/// Size of the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waiting {
-    /// How many.
+    /// Number of items.
     pub count: usize,
-    /// Of those, how many are in the log alone.
+    /// Number of items that are only in the log.
     pub in_log: usize,
-    /// What the others take of memory.
+    /// Memory of the other items, in bytes.
     pub len_bytes: usize,
 }
 
@@ -215,12 +215,12 @@ impl Appliers {
         self.state.lock().ignore_poison()
     }
 
-    /// At most so many bytes wait in memory.
+    /// Limits the memory of the queue.
     pub fn limit(&self, len_bytes: u64) {
         self.limit_bytes.store(usize::try_from(len_bytes).unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
-    /// One more.
+    /// Queues an item.
     pub fn push(&self, item: Item) {
         let len_bytes = item.len_bytes();
         let mut state = self.state();
@@ -239,7 +239,7 @@ impl Appliers {
         self.changed.notify_one();
     }
 
-    /// What waits.
+    /// Size of the queue.
     pub fn waiting(&self) -> Waiting {
         let state = self.state();
         let runs = state.queue.iter().filter(|queued| matches!(queued, Queued::InLog(_))).count();
@@ -247,7 +247,7 @@ impl Appliers {
         Waiting { count, in_log: state.in_log, len_bytes: state.len_bytes }
     }
 
-    /// What was given out is done.
+    /// Marks an item as done.
     pub fn done(&self) {
         let mut state = self.state();
         state.in_progress = state.in_progress.saturating_sub(1);
@@ -258,10 +258,10 @@ impl Appliers {
         }
     }
 
-    /// The next one; waits for it, and [`Appliers::done`] is to be called after it. `None`: there is nothing more.
+    /// Waits for the next item, after which [`Appliers::done`] has to be called. `None`: the queue has ended.
     ///
     /// # Errors
-    /// It is in the log, and cannot be read.
+    /// The item is in the log, and reading it failed.
     pub fn next(&self) -> Result<Option<Item>, StoreError> {
         let mut state = self.state();
         loop {
@@ -294,7 +294,7 @@ impl Appliers {
         }
     }
 
-    /// Reads some of what comes next.
+    /// Reads a part of the log for the front of the queue.
     fn read<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -306,7 +306,7 @@ impl Appliers {
         let read = self.source.read(from, count);
         state = self.state();
         state.is_reading = false;
-        // Unless it has ended meanwhile.
+        // Unless the queue has ended meanwhile.
         let done = match read {
             Ok(read) if state.phase == Phase::Begun => state.put_back(read),
             Ok(_) => Ok(()),
@@ -316,7 +316,7 @@ impl Appliers {
         done.map(|()| state)
     }
 
-    /// The beginning is done: the server has all up to `start`.
+    /// Begins normal work: the server has everything up to `start`.
     pub fn begun(&self, start: Seqno) {
         let mut state = self.state();
         state.start = start;
@@ -328,17 +328,17 @@ impl Appliers {
         self.changed.notify_all();
     }
 
-    /// Whether it is: what is pushed is done as soon as a thread has time.
+    /// Whether items are processed as soon as a thread is free.
     pub fn has_begun(&self) -> bool {
         self.state().phase == Phase::Begun
     }
 
-    /// Whether it ever was.
+    /// Whether the work ever began.
     pub fn was_begun(&self) -> bool {
         self.state().was_begun
     }
 
-    /// No more: what waits is dropped. The first place of what is.
+    /// Ends the queue: queued items are dropped. Returns the first dropped position.
     pub fn end(&self) -> Option<Seqno> {
         let mut state = self.state();
         let first = |queued: &Queued| match queued {

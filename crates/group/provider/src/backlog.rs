@@ -1,9 +1,9 @@
-//! What waits for this server: in memory up to a limit, and beyond it in the log alone, where it is anyway.
+//! Queues with a memory limit. Beyond the limit an item is only in the log, where it is anyway.
 //!
-//! A queue in which things are in memory or only named by their slots ([`Run`]). Who takes from it reads what comes next
-//! a part at a time. A name takes some bytes, however long what it names is.
+//! Items of such a queue are in memory, or are represented by their slots ([`Run`]). The consumer reads them from the
+//! log a part at a time. A slot takes a few bytes, however long its item is.
 //!
-//! The log keeps it: a checkpoint takes the place of what was before only once the server has applied that.
+//! The log still has these items: a checkpoint replaces the log before it only after the server has applied that.
 
 use crate::store::{Archive, StoreError};
 use crate::write_set::Seqno;
@@ -14,28 +14,28 @@ use redoubt_locks::IgnorePoison;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What waits for the server's appliers, in bytes, if nothing else is said.
+/// Default memory limit of the appliers' queue, in bytes.
 pub const DEFAULT_LEN_BYTES: u64 = 64 << 20;
-/// What is read at a time.
+/// Length of one read in bytes.
 const PART_LEN_BYTES: usize = 1 << 20;
 const PART_COUNT: usize = 1024;
 
-/// What is known of something that is in the log.
+/// Reference to an item in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named {
-    /// Where it is.
+    /// Its slot.
     pub slot: Slot,
     /// Its position, if it has one by now.
     pub seqno: Seqno,
-    /// What has to be finished before it.
+    /// Position up to which everything must be finished first.
     pub depends_on: Seqno,
 }
 
-/// Named things, one after the other.
+/// A sequence of references.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// LEB128 numbers: by how much slot and position are after those of the one before; by how much what it depends on is
-    /// before its position.
+    /// LEB128 numbers: distances of slot and position from those of the previous item, and of `depends_on` from the
+    /// item's position.
     bytes: VecDeque<u8>,
     count: usize,
     first: Option<Named>,
@@ -43,7 +43,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// How many.
+    /// Number of references.
     pub const fn len(&self) -> usize {
         self.count
     }
@@ -53,12 +53,12 @@ impl Run {
         self.count == 0
     }
 
-    /// The first one.
+    /// The first reference.
     pub const fn first(&self) -> Option<Named> {
         self.first
     }
 
-    /// One more. Slots and positions ascend.
+    /// Appends a reference. Slots and positions ascend.
     pub fn push(&mut self, named: Named) {
         match self.last {
             None => self.first = Some(named),
@@ -72,7 +72,7 @@ impl Run {
         self.count += 1;
     }
 
-    /// Takes the first one out.
+    /// Removes the first reference.
     pub fn pop(&mut self) -> Option<Named> {
         let first = self.first.take()?;
         self.count -= 1;
@@ -92,27 +92,27 @@ impl Run {
     }
 
     fn number(&mut self) -> u64 {
-        // Not possible to fail: these are the bytes of `put`.
+        // Cannot fail: these are the bytes of `put`.
         leb128::take(|| self.bytes.pop_front()).unwrap_or_default()
     }
 }
 
-/// The log that they are in, from when there is one until nothing is read any more: it is not closed before.
+/// The log of the items, from its creation until the end of all reads: it is not closed before.
 #[derive(Default)]
 pub struct Source(Mutex<Option<Arc<Archive>>>);
 
 impl Source {
-    /// It is this one.
+    /// Sets the log.
     pub fn set(&self, archive: Arc<Archive>) {
         *self.archive() = Some(archive);
     }
 
-    /// Nothing is read any more.
+    /// Releases the log.
     pub fn clear(&self) {
         *self.archive() = None;
     }
 
-    /// Whether there is one.
+    /// Whether there is a log.
     pub fn is_set(&self) -> bool {
         self.archive().is_some()
     }
@@ -121,10 +121,10 @@ impl Source {
         self.0.lock().ignore_poison()
     }
 
-    /// Some of what was chosen from a slot on, in order, of `count` that are wanted.
+    /// Chosen proposals from a slot on, in order: a part of the `count` wanted ones.
     ///
     /// # Errors
-    /// It is damaged. That it is not kept any more would be a defect.
+    /// The log is damaged. If it does not have the slot any more, that is a defect.
     pub fn read(&self, from: Slot, count: usize) -> Result<VecDeque<(Slot, Proposal)>, StoreError> {
         let archive = self.archive().clone().ok_or(StoreError::Gone(from))?;
         let entries = archive.read(from, count.min(PART_COUNT), PART_LEN_BYTES)?;

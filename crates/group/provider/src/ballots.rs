@@ -1,17 +1,18 @@
-//! Votes about write sets and definitions that a member could not apply: whose data is right is what most members have.
+//! Inconsistency votes on write sets and definitions that a member failed to apply: the majority's data is right.
 //!
-//! A state machine without I/O, and a part of what the order means ([`crate::replica`]): votes are entries of the
-//! order, so all members decide the same. A member that could do it does not vote unless it is asked: the first vote
-//! that names an error opens a ballot, in which all vote that are there. It is decided when one code has more than half
-//! of them, or when all have voted: then the most votes count, and of those with as many the one of success, or else
-//! the lowest. Who goes, or begins a new life, does not vote any more.
+//! A state machine without I/O, and a part of the replicated state ([`crate::replica`]). Votes are entries of the
+//! order, so all members decide alike. A member that succeeded only votes on request. The first vote with an error
+//! opens a ballot, in which all present members vote. It is decided when one code has more than half of the members, or
+//! when all have voted. Then the code with the most votes wins; among equal ones success wins, or else the lowest code.
+//! A member that leaves, or begins a new incarnation, loses its vote.
 //!
 //! | encoded | |
 //! |---|---|
-//! | open ballots | count (4 bytes); each: number (8), members that may vote: count (4), ids (8 each); votes: count (4), id and code (8 each) |
-//! | decided ones | count (4), numbers (8 each) |
+//! | open ballots | count (4 bytes); each: number (8), voters: count (4), ids (8 each); votes: count (4), id and code
+//! (8 each) |
+//! | decided ballots | count (4), numbers (8 each) |
 //!
-//! Numbers and ids ascend, so that the same ballots are the same bytes.
+//! Numbers and ids ascend, so that equal ballots have equal bytes.
 
 use crate::bytes::{BytesError, Reader};
 use crate::write_set::Seqno;
@@ -19,34 +20,34 @@ use redoubt_consensus::types::MemberId;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many decided ones are known as such. A vote about an older one opens it again, which decides the same unless the
-/// members are others now.
+/// Number of remembered decisions. A vote on an older one opens the ballot again. The decision is then the same, unless
+/// the members have changed.
 const MAX_DECIDED: usize = 1024;
 
-/// How applying something went: what all must have alike.
+/// Outcome of applying an entry, which must be the same on all members.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Code(pub i64);
 
 impl Code {
-    /// It was done.
+    /// Success.
     pub const DONE: Self = Self(0);
 
-    /// Of the server's words about its error; empty: there was none. The same words are the same code.
+    /// The code of the server's error text; empty: success. Equal texts have equal codes.
     pub fn of(error: &[u8]) -> Self {
         if error.is_empty() {
             return Self::DONE;
         }
-        // Never that of success.
+        // Never the code of success.
         Self((twox_hash::XxHash3_64::oneshot(error) | 1).cast_signed())
     }
 }
 
-/// What an entry of the order did to the ballots.
+/// Effect of an entry of the order on the ballots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum News {
-    /// A member could not do this one: all are asked how it went.
+    /// A member failed to apply this entry: all members vote.
     Opened(Seqno),
-    /// So it had to go.
+    /// The outcome that all members must have.
     Decided(Seqno, Code),
 }
 
@@ -90,7 +91,7 @@ impl Ballot {
     }
 }
 
-/// See the module.
+/// All ballots of a group.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ballots {
     open: BTreeMap<Seqno, Ballot>,
@@ -98,7 +99,7 @@ pub struct Ballots {
 }
 
 impl Ballots {
-    /// A member says how one went; `present` are those that are there.
+    /// Records a member's vote. `present` are the present members.
     pub fn vote(
         &mut self,
         member: MemberId,
@@ -125,7 +126,7 @@ impl Ballots {
         news
     }
 
-    /// A member is not there any more, or is in a new life.
+    /// Removes a member that is absent, or has a new incarnation.
     pub fn gone(&mut self, member: MemberId) -> Vec<News> {
         for ballot in self.open.values_mut() {
             ballot.voters.remove(&member);
@@ -148,7 +149,7 @@ impl Ballots {
         decisions.into_iter().map(|(seqno, code)| News::Decided(seqno, code)).collect()
     }
 
-    /// As bytes.
+    /// Appends the encoded ballots.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let put_count =
             |out: &mut Vec<u8>, count: usize| out.extend_from_slice(&(count as u32).to_le_bytes());
@@ -171,10 +172,10 @@ impl Ballots {
         }
     }
 
-    /// The other way round.
+    /// Decodes ballots.
     ///
     /// # Errors
-    /// The bytes are none of it.
+    /// The bytes are not valid ballots.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, BytesError> {
         let mut ballots = Self::default();
         for _ in 0..reader.u32()? {

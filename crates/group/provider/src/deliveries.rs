@@ -1,8 +1,8 @@
-//! What the order has for the thread that says what it means ([`crate::delivery`]), in its order.
+//! Queue from the order to the thread that interprets its entries ([`crate::delivery`]).
 //!
-//! That thread waits while the server is paused. So entries are in memory up to a limit; those that are more are read
-//! from the log again when their turn comes ([`crate::backlog`]). What a client of this server waits for stays: there are
-//! no more of it than clients.
+//! That thread waits while the server is paused. So entries are in memory up to a limit; the others are read from the
+//! log again when they are due ([`crate::backlog`]). Entries with a waiting client stay in memory: there are no more of
+//! them than clients.
 
 use crate::backlog::{Named, Run, Source};
 use crate::delivery::Delivery;
@@ -13,7 +13,7 @@ use redoubt_locks::IgnorePoison;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// What an entry takes beside its body.
+/// Memory of an entry in addition to its body, in bytes.
 const ENTRY_LEN_BYTES: usize = 128;
 
 enum Queued {
@@ -24,15 +24,15 @@ enum Queued {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Queued>,
-    /// Of what is in memory.
+    /// Memory of the queued entries, in bytes.
     len_bytes: usize,
-    /// How many are in the log alone.
+    /// Number of entries that are only in the log.
     in_log: usize,
     is_closed: bool,
 }
 
 impl State {
-    /// Takes the first one out if it is in memory.
+    /// Removes the first item if it is in memory.
     fn pop(&mut self) -> Option<Delivery> {
         self.queue.front().filter(|queued| matches!(queued, Queued::Here(_)))?;
         let Some(Queued::Here(delivery)) = self.queue.pop_front() else { return None };
@@ -40,7 +40,7 @@ impl State {
         Some(delivery)
     }
 
-    /// The first one, which is in the log, is taken out.
+    /// Removes the first item, which is in the log.
     fn pop_named(&mut self) {
         let Some(Queued::InLog(run)) = self.queue.front_mut() else { return };
         run.pop();
@@ -65,17 +65,17 @@ impl Shared {
     }
 }
 
-/// The order's side. Without it there is no more.
+/// Sending side. The queue ends when it is dropped.
 pub struct Deliveries(Arc<Shared>);
 
-/// The other side.
+/// Receiving side.
 pub struct Delivered {
     shared: Arc<Shared>,
-    /// What was read and comes next.
+    /// Entries that were read from the log, for the front of the queue.
     read: VecDeque<(Slot, Proposal)>,
 }
 
-/// Both sides; at most so many bytes of entries between them.
+/// Both sides of a queue with this memory limit.
 pub fn channel(limit_bytes: usize) -> (Deliveries, Delivered) {
     let shared = Arc::new(Shared { limit_bytes, ..Shared::default() });
     (Deliveries(Arc::clone(&shared)), Delivered { shared, read: VecDeque::new() })
@@ -89,18 +89,18 @@ fn len_bytes(delivery: &Delivery) -> usize {
 }
 
 impl Deliveries {
-    /// The log is there.
+    /// Sets the log.
     pub fn set_source(&self, archive: Arc<crate::store::Archive>) {
         self.0.source.set(archive);
     }
 
-    /// What waits in memory, in bytes, and how many wait in the log alone.
+    /// Bytes of entries in memory, and number of entries that are only in the log.
     pub fn waiting(&self) -> (usize, usize) {
         let state = self.0.state();
         (state.len_bytes, state.in_log)
     }
 
-    /// One more.
+    /// Queues an item.
     pub fn send(&self, delivery: Delivery) {
         let len_bytes = len_bytes(&delivery);
         let mut state = self.0.state();
@@ -136,10 +136,10 @@ impl Drop for Deliveries {
 }
 
 impl Delivered {
-    /// The next one; waits for it. `None`: there is no more.
+    /// Waits for the next item. `None`: the queue has ended.
     ///
     /// # Errors
-    /// It is in the log, and cannot be read.
+    /// The item is in the log, and reading it failed.
     pub fn take(&mut self) -> Result<Option<Delivery>, StoreError> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.state();
@@ -156,7 +156,7 @@ impl Delivered {
                     state.pop_named();
                     return Ok(Some(Delivery::Entry { slot, proposal, transaction: None }));
                 }
-                // Nobody else takes anything out.
+                // Only this thread removes items.
                 drop(state);
                 self.read = shared.source.read(slot, count)?;
                 state = shared.state();
@@ -168,7 +168,8 @@ impl Delivered {
         }
     }
 
-    /// What is in a slot, if it was read. What comes before it is of this server's own clients, or counts as nothing.
+    /// The proposal in a slot, if it was read. Earlier ones are skipped: this server's own clients wait for them, or
+    /// they have no effect.
     fn read_at(&mut self, slot: Slot) -> Result<Option<Proposal>, StoreError> {
         while self.read.front().is_some_and(|(of, _)| *of < slot) {
             self.read.pop_front();

@@ -1,7 +1,7 @@
 //! The functions that the server calls: pointers come in, safe code continues.
 //!
-//! Owns the table of functions and the provider behind it, which the server keeps in the table's last word. No panic
-//! leaves this module: one that comes here is logged and ends the server, which otherwise would go on with half a state.
+//! It owns the table of functions and the provider behind it, which the server keeps in the table's last word. No panic
+//! leaves this module: a panic is logged and ends the server, which would otherwise continue with half a state.
 
 mod calls;
 mod parameters;
@@ -20,7 +20,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What the provider can do.
+/// Capabilities of the provider.
 pub const CAPABILITIES: u32 = CAP_MULTI_MASTER
     | CAP_CERTIFICATION
     | CAP_PARALLEL_APPLYING
@@ -31,17 +31,17 @@ pub const CAPABILITIES: u32 = CAP_MULTI_MASTER
     | CAP_INCREMENTAL
     | CAP_STREAMING;
 
-/// Words of the table that are the library's to fill. The one after them is the server's own.
+/// Number of words that the library fills. The following word is the server's own.
 const WORDS: usize = 43;
 const CONTEXT: usize = 44;
 const NAME: &[u8] = b"Redoubt Group\0";
 const VERSION: &[u8] = concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes();
 const VENDOR: &[u8] = b"Redoubt\0";
 
-/// The table that the server calls through.
+/// The table through which the server calls.
 pub type Table = *mut c_void;
 
-/// Between `init` and `free`.
+/// The provider, from `init` to `free`.
 pub struct Provider {
     server: Arc<Server>,
     options: Mutex<Options>,
@@ -72,7 +72,7 @@ impl Provider {
     }
 }
 
-/// Runs what a function does; a panic ends the server.
+/// Runs the body of a function; a panic ends the server.
 fn guarded<T>(what: &str, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -97,7 +97,7 @@ unsafe fn session(table: Table) -> Option<Arc<Session>> {
 }
 
 /// # Safety
-/// Null, or a string that ends with 0.
+/// The pointer is null, or a zero-terminated string.
 unsafe fn text(pointer: *const c_char) -> String {
     if pointer.is_null() {
         return String::new();
@@ -150,7 +150,7 @@ unsafe extern "C" fn options_set(table: Table, options: *const c_char) -> c_int 
         // SAFETY: the server's table and string.
         let (provider, options) = unsafe { (provider(table), text(options)) };
         let Some(provider) = provider else { return Status::NodeFail as c_int };
-        // Of a variable of its own, the server sends the option with a semicolon.
+        // The server sends an option of a variable of its own with a semicolon.
         let only = options.trim_end_matches([';', ' ']);
         let done = match only.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
             Some((name, member)) if name.as_bytes() == REMOVE.to_bytes() => provider.remove(member),
@@ -160,7 +160,7 @@ unsafe extern "C" fn options_set(table: Table, options: *const c_char) -> c_int 
             Ok(()) => Status::Ok as c_int,
             Err(reason) => {
                 provider.server.warn(&reason);
-                // As Galera says it.
+                // The same status as Galera's.
                 Status::NodeFail as c_int
             }
         }
@@ -191,7 +191,7 @@ unsafe extern "C" fn connect(
             unsafe { (provider(table), text(cluster_name), text(address)) };
         let Some(provider) = provider else { return Status::NodeFail as c_int };
         let options = lock(&provider.options).clone();
-        // A server that connects again has its data open, so nobody else can be asked for the position.
+        // A server that connects again has its data open, so only the previous session has the position.
         let before = provider.session();
         before.iter().for_each(|before| before.close());
         let position = before.and_then(|before| before.position());
@@ -227,18 +227,18 @@ pub struct Text(*const c_char);
 // SAFETY: a pointer to bytes that never change.
 unsafe impl Sync for Text {}
 
-/// The version of the interface that this library speaks: the server looks for it by this name.
+/// The version of the interface that this library supports. The server looks it up by this name.
 #[allow(non_upper_case_globals, reason = "the name is the interface's")]
 #[unsafe(no_mangle)]
 pub static wsrep_interface_version: Text = Text(INTERFACE_VERSION.as_ptr().cast());
 
-/// The server offers to say which addresses may connect. Nothing is asked: taking it is what counts.
+/// The server offers a service for permitted addresses. It is not used, but has to be accepted.
 #[unsafe(no_mangle)]
 pub extern "C" fn wsrep_init_allowlist_service_v1(_service: *mut c_void) -> c_int {
     0
 }
 
-/// The other way round.
+/// Counterpart of [`wsrep_init_allowlist_service_v1`].
 #[unsafe(no_mangle)]
 pub extern "C" fn wsrep_deinit_allowlist_service_v1() {}
 

@@ -1,13 +1,13 @@
-//! What members send each other: frames on a connection that carries them one way.
+//! Messages between members: frames on a connection that carries them in one direction.
 //!
-//! A frame is its length (4 bytes, without itself), a kind (1 byte) and what belongs to it. The one who connects sends
-//! [`Frame::Hello`], gets [`Frame::Answer`], and from then on sends frames and gets none: the other direction is another
-//! connection. The version of all formats, those of the consensus included, is in the hello.
+//! A frame is its length (4 bytes, without itself), a kind (1 byte) and its content. The dialling member sends
+//! [`Frame::Hello`], receives [`Frame::Answer`], and from then on only sends frames: the other direction is another
+//! connection. The hello has the version of all formats, including those of the consensus.
 //!
-//! Hello and Welcome carry an [`Announcement`]: a range of versions, and feature bits. A frame that came after
-//! [`LEGACY_VERSION`] began belongs to a feature ([`Frame::for_peer`]), and is sent only to a member that has announced
-//! it. A *legacy* member, of a build before this, refuses such a Hello and ends the connection; it gets a legacy one,
-//! with one version and no features, on the next.
+//! Hello and Welcome carry an [`Announcement`]: a range of versions, and feature bits. A frame that was added after the
+//! start of [`LEGACY_VERSION`] belongs to a feature ([`Frame::for_peer`]), and is sent only to members that have
+//! announced it. A *legacy* member, of an earlier build, refuses such a Hello and ends the connection. The next
+//! connection to it begins with a legacy hello, with one version and no features.
 
 use crate::bytes::{BytesError, Reader, put_bytes};
 use crate::history::History;
@@ -23,11 +23,11 @@ use redoubt_negotiation::{Announcement, BadAnnouncement, Features, Versions};
 use std::borrow::Cow;
 use std::io::{self, Read};
 
-/// The newest version of the frames and of all that is in them.
+/// The newest version of the frames and their contents.
 pub const VERSION: u16 = 5;
-/// The oldest one that this member speaks.
+/// The oldest version that this member supports.
 pub const OLDEST_VERSION: u16 = 5;
-/// The version of members that compare one number.
+/// The version of members that compare a single number.
 pub const LEGACY_VERSION: u16 = 5;
 const _: () = assert!(LEGACY_VERSION <= OLDEST_VERSION && OLDEST_VERSION <= VERSION);
 
@@ -41,52 +41,52 @@ pub const ANNOUNCED: Announcement = Announcement::new(
     Features::NONE,
     INDIRECT_HEARING.with(OUT_OF_STEP),
 );
-/// Longer frames are refused: nobody sends one.
+/// Maximum length of a frame. Longer ones are refused.
 pub const MAX_FRAME_LEN_BYTES: usize = 256 << 20;
-/// No hello is longer: before it nothing is known of the other side.
+/// Maximum length of a hello, when the other side is still unknown.
 pub const MAX_HELLO_LEN_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"RDTGROUP";
 
-/// Who connects.
+/// Greeting of the dialling member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hello {
     /// Its versions and features.
     pub announced: Announcement,
-    /// It is sent as legacy members send and understand it. Then nothing but one version is announced.
+    /// Sent in the format of legacy members, which announces only one version.
     pub is_legacy: bool,
     /// `wsrep_cluster_name`.
     pub cluster_name: String,
-    /// Its group; none yet: all zero.
+    /// Its group; all zero: none yet.
     pub group: GroupId,
-    /// It.
+    /// The dialling member.
     pub member: MemberId,
-    /// Its life.
+    /// Its incarnation.
     pub incarnation: Incarnation,
-    /// Where it listens.
+    /// Address where it listens.
     pub listen_address: String,
-    /// Who has gone on alone in its group.
+    /// Members that continued alone in its group.
     pub history: History,
 }
 
-/// What it is told.
+/// Answer to a [`Hello`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// Go on.
+    /// The connection is accepted.
     Welcome {
-        /// Its versions and features; `None`: to a legacy hello, or of a legacy member.
+        /// Its versions and features; `None`: answer to a legacy hello, or from a legacy member.
         announced: Option<Announcement>,
-        /// Who answers.
+        /// The answering member.
         member: MemberId,
         /// Its group.
         group: GroupId,
-        /// Where others listen.
+        /// Addresses of other members.
         addresses: Vec<String>,
-        /// Who has gone on alone in its group.
+        /// Members that continued alone in its group.
         history: History,
     },
-    /// Not here.
+    /// The connection is refused.
     Refused {
-        /// Why, for people.
+        /// The reason, for display.
         reason: String,
     },
 }
@@ -94,72 +94,72 @@ pub enum Answer {
 /// A frame.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Frame {
-    /// The first.
+    /// First frame of a connection.
     Hello(Hello),
-    /// The only one in the other direction.
+    /// The only frame in the other direction.
     Answer(Answer),
-    /// Of the consensus.
+    /// Message of the consensus.
     Message(Message),
-    /// To a new member: from where on it takes part.
+    /// Initial state of a new member.
     Start {
-        /// The consensus there.
+        /// State of the consensus.
         snapshot: Snapshot,
-        /// What was ordered before, encoded: a [`crate::replica::Replica`].
+        /// The encoded state before it: a [`crate::replica::Replica`].
         replica: Vec<u8>,
     },
-    /// How far the sender's server has applied what is ordered.
+    /// Progress of the sender's server.
     Applied {
-        /// All up to here.
+        /// Everything up to here is applied.
         seqno: Seqno,
-        /// It is to keep up: nobody waits for one that is paused, or out of step as somebody wants it.
+        /// It is to keep up: the others do not wait for a paused or desynced server.
         is_in_step: bool,
     },
-    /// Asks whether the other one hears a member.
+    /// Asks whether the receiver has contact with a member.
     WhoHears(MemberId),
-    /// It does; no answer is sent otherwise.
+    /// Confirms contact with a member; otherwise no answer is sent.
     Hears(MemberId),
-    /// Asks for the state of the server.
+    /// Requests the state of the server.
     StateRequest {
-        /// As of this position or later.
+        /// Minimum position of the state.
         seqno: i64,
-        /// What the asking server wants the other one to know: opaque.
+        /// The request of the joining server: opaque.
         request: Vec<u8>,
     },
-    /// It cannot be had.
+    /// Answer to a [`Frame::StateRequest`] that fails.
     StateRefused(Refusal),
 }
 
-/// Why a server does not give its state.
+/// Reason why a server does not send its state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// For people.
+    /// The reason, for display.
     pub reason: String,
-    /// It was tried: asked again, it would fail again. Otherwise it may be had in a moment.
+    /// An attempt has failed, and a repeated request would fail, too. Otherwise the state may soon be available.
     pub has_failed: bool,
 }
 
-/// Why bytes are no frame.
+/// Reason why bytes are not a valid frame.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// They do not fit.
+    /// The format is invalid.
     #[error("invalid frame: {0}")]
     Bytes(#[from] BytesError),
-    /// Its content does not.
+    /// The content is invalid.
     #[error("invalid frame of the consensus: {0}")]
     Consensus(#[from] CodecError),
-    /// Its numbers are none that a member uses.
+    /// Numbers of the snapshot that no member uses.
     #[error("invalid snapshot position in a frame")]
     NoSnapshot,
-    /// It is something else altogether.
+    /// A different protocol.
     #[error("the peer does not speak the group protocol")]
     NoHello,
-    /// Its versions cannot be.
+    /// Its versions are invalid.
     #[error("{0}")]
     Announcement(#[from] BadAnnouncement),
-    /// Too long.
+    /// The length exceeds the limit.
     #[error("invalid frame length {0}")]
     TooLong(usize),
-    /// The connection.
+    /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -172,25 +172,25 @@ const START: u8 = 5;
 const STATE_REQUEST: u8 = 6;
 const STATE_REFUSED: u8 = 7;
 const APPLIED: u8 = 8;
-/// As those without, with a history before the rest: libraries that know no histories do not take it for one of theirs.
+/// Formats with a history before the rest. Libraries without histories reject them.
 const HELLO_OF_HISTORY: u8 = 9;
 const WELCOME_OF_HISTORY: u8 = 10;
 const WHO_HEARS: u8 = 11;
 const HEARS: u8 = 12;
 const APPLIED_OUT_OF_STEP: u8 = 13;
-/// An announcement, a history that may be empty, then as those without.
+/// An announcement, a history that may be empty, then the rest as in the plain formats.
 const HELLO_WITH_ANNOUNCEMENT: u8 = 14;
 const WELCOME_WITH_ANNOUNCEMENT: u8 = 15;
 
 impl Frame {
-    /// As it goes over a connection, its length included.
+    /// Encodes the frame with its length.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode_to(&mut out);
         out
     }
 
-    /// As [`Frame::encode`], after what is there.
+    /// Appends the encoded frame.
     pub fn encode_to(&self, out: &mut Vec<u8>) {
         let begin = out.len();
         out.extend_from_slice(&[0; 4]);
@@ -199,11 +199,11 @@ impl Frame {
         out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
     }
 
-    /// The frame to send to a member with these features: this one, one with less in it, or none.
+    /// The frame for a member with these features: this one, a reduced one, or none.
     pub fn for_peer(&self, features: Features) -> Option<Cow<'_, Self>> {
         match self {
             Self::WhoHears(_) | Self::Hears(_) if !features.contains(INDIRECT_HEARING) => None,
-            // It waits for this one then, for as long as it did when it was made.
+            // Without the feature the other member waits for this one, within its own limits.
             Self::Applied { seqno, is_in_step: false } if !features.contains(OUT_OF_STEP) => {
                 Some(Cow::Owned(Self::Applied { seqno: *seqno, is_in_step: true }))
             }
@@ -211,7 +211,7 @@ impl Frame {
         }
     }
 
-    /// Whether these bytes begin with a frame and all of it.
+    /// Whether the bytes begin with a complete frame.
     pub fn is_whole(bytes: &[u8]) -> bool {
         let content = bytes.split_first_chunk().map(|(len, content)| (u32::from_le_bytes(*len), content));
         content.is_some_and(|(len, content)| content.len() >= len as usize)
@@ -274,10 +274,10 @@ impl Frame {
         }
     }
 
-    /// The other way round, without the length.
+    /// Decodes a frame without its length.
     ///
     /// # Errors
-    /// The bytes are no frame.
+    /// The bytes are not a valid frame.
     pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
         let mut reader = Reader::new(bytes);
         let kind = reader.u8()?;
@@ -322,10 +322,10 @@ impl Frame {
         Ok(frame)
     }
 
-    /// The next frame of a connection; `None` where it ends.
+    /// The next frame of a connection; `None` at its end.
     ///
     /// # Errors
-    /// The connection broke, or sent something else.
+    /// The connection broke, or the frame is invalid.
     pub fn read(from: &mut impl Read, max_len_bytes: usize) -> Result<Option<Self>, FrameError> {
         let mut head = [0; 4];
         let mut got = 0;
@@ -342,7 +342,7 @@ impl Frame {
         if len > max_len_bytes {
             return Err(FrameError::TooLong(len));
         }
-        // Grows with what comes: a length alone takes no memory.
+        // Grows with the received bytes, so a large length alone takes no memory.
         let mut bytes = Vec::new();
         from.take(len as u64).read_to_end(&mut bytes)?;
         if bytes.len() < len {
@@ -352,7 +352,7 @@ impl Frame {
     }
 }
 
-/// A hello or a welcome.
+/// Decodes a hello or a welcome.
 fn greeting(kind: u8, reader: &mut Reader<'_>) -> Result<Frame, FrameError> {
     let announced = match kind {
         HELLO_WITH_ANNOUNCEMENT | WELCOME_WITH_ANNOUNCEMENT => Some(Announcement::decode(reader.bytes()?)?),

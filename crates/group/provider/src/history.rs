@@ -1,30 +1,30 @@
-//! Which of several histories of a group this is: who has gone on alone in it, in order.
+//! Distinguishes histories of a group, by the members that continued alone, in order.
 //!
-//! A member that goes on without a majority (`pc.ignore_sb`, `redoubt group rescue`) puts a mark into the order before
-//! anything else that the others do not know of. If two members have done so without each other, each has a mark that
-//! the other one lacks, and they must not tell each other what was ordered. If only one has, the other one's order is
-//! the beginning of its own.
+//! A member that continues without a majority (`pc.ignore_sb`, `redoubt group rescue`) puts a mark into the order
+//! before any other entry that the others do not have. If two members have done so without each other, each has a mark
+//! that the other one lacks, and they must not exchange entries. If only one has, the other one's order is a prefix of
+//! its own.
 //!
 //! Invariant: two members whose histories fit ([`History::fits`]) have the same order, as far as both go.
 //!
 //! | encoded | |
 //! |---|---|
-//! | how many times somebody has gone on alone | 8 bytes |
-//! | how many of them follow | 4 bytes: all, or the last 64 |
+//! | number of times that a member continued alone | 8 bytes |
+//! | number of following marks | 4 bytes: all, or the last 64 |
 //! | each | member, round of the epoch (8 bytes each) |
 
 use crate::bytes::{BytesError, Reader};
 use redoubt_consensus::types::MemberId;
 
-/// How many are kept.
+/// Maximum number of retained marks.
 const MAX_KEPT: usize = 64;
-/// No group gets there.
+/// Limit of a valid count: no group gets there.
 const MAX_COUNT: u64 = 1 << 40;
 
-/// A member went on alone.
+/// The mark of a member that continued alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Alone {
-    /// Which.
+    /// The member.
     pub member: MemberId,
     /// Round of the epoch that it began.
     pub round: u64,
@@ -34,17 +34,17 @@ pub struct Alone {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct History {
     count: u64,
-    /// The last of them.
+    /// The last marks.
     kept: Vec<Alone>,
 }
 
 impl History {
-    /// Nobody ever has.
+    /// Whether no member ever continued alone.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Somebody has, and it is not in here yet.
+    /// Adds a mark, unless it is present.
     pub fn add(&mut self, alone: Alone) {
         if self.kept.contains(&alone) {
             return;
@@ -60,7 +60,7 @@ impl History {
         self.count - self.kept.len() as u64
     }
 
-    /// Whether one is the beginning of the other. If that is not known any more, it is not.
+    /// Whether one history is a prefix of the other. If the retained marks do not show it, the result is false.
     pub fn fits(&self, other: &Self) -> bool {
         let from = self.first_kept().max(other.first_kept());
         let to = self.count.min(other.count);
@@ -71,7 +71,7 @@ impl History {
         to == 0 || (from < to && part(self) == part(other))
     }
 
-    /// As bytes, after what is there.
+    /// Appends the encoded history.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.count.to_le_bytes());
         out.extend_from_slice(&(self.kept.len() as u32).to_le_bytes());
@@ -81,10 +81,10 @@ impl History {
         }
     }
 
-    /// The other way round.
+    /// Decodes a history.
     ///
     /// # Errors
-    /// The bytes are none of it.
+    /// The bytes are not a valid history.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, BytesError> {
         let (count, len) = (reader.u64()?, reader.u32()? as usize);
         if count > MAX_COUNT || len as u64 != count.min(MAX_KEPT as u64) {

@@ -1,8 +1,8 @@
 //! Replication of whole servers: a wsrep provider that an unmodified MariaDB loads with `wsrep_provider=`.
 //!
-//! What a transaction changed goes into one order that all members share and that is durable at a majority of them
-//! ([`redoubt_consensus`]); each member decides by itself, and all alike, which transactions conflict; what remains is
-//! applied by the server's own threads.
+//! The changes of a transaction go into one order that all members share and that is durable at a majority of them
+//! ([`redoubt_consensus`]). Each member decides by itself which transactions conflict, with the same result everywhere.
+//! The server's own threads apply the rest.
 //!
 //! ```text
 //! server's threads -> entry -> session -> order (member, log, peers) -> delivery (replica) -> appliers, transactions
@@ -10,28 +10,28 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`abi`] | the interface in memory |
+//! | [`abi`] | memory layout of the interface |
 //! | [`entry`] | functions that the server calls |
 //! | [`server`] | functions of the server |
 //! | [`session`] | a server in its group |
-//! | [`order`] | the member of the consensus, driven |
-//! | [`deliveries`] | what is ordered, on its way |
-//! | [`delivery`] | what is ordered goes to whoever has to do something |
-//! | [`replica`] | what the order means |
-//! | [`certification`] | which write sets conflict |
-//! | [`ballots`] | who is right about what could not be applied |
-//! | [`write_set`] | what is put into the order |
-//! | [`transactions`], [`monitors`], [`appliers`] | where threads meet |
-//! | [`pace`] | who is ahead waits a moment |
-//! | [`peers`], [`frame`] | connections and what goes over them |
-//! | [`store`] | what a member finds again |
-//! | [`replay`] | a member from what it finds again |
-//! | [`backlog`] | what waits, in memory or in the log |
-//! | [`history`] | which of several histories of a group this is |
-//! | [`rescue`] | the last member, when the others are lost |
-//! | [`position`] | how far the server's data is |
+//! | [`order`] | drives the consensus member |
+//! | [`deliveries`] | queue of ordered entries |
+//! | [`delivery`] | interprets ordered entries and passes them on |
+//! | [`replica`] | the replicated state machine |
+//! | [`certification`] | detection of conflicts between write sets |
+//! | [`ballots`] | inconsistency votes on write sets that failed somewhere |
+//! | [`write_set`] | entries of the order |
+//! | [`transactions`], [`monitors`], [`appliers`] | synchronisation of the server's threads |
+//! | [`pace`] | flow control |
+//! | [`peers`], [`frame`] | connections and their frames |
+//! | [`store`] | durable state of a member |
+//! | [`replay`] | recovery of a member from its store |
+//! | [`backlog`] | queues in memory and in the log |
+//! | [`history`] | distinguishes histories of a group after a split brain |
+//! | [`rescue`] | makes the last member the only one, when the others are lost |
+//! | [`position`] | position of the server's data |
 //! | [`options`] | `wsrep_provider_options` |
-//! | [`bytes`] | numbers and texts as bytes |
+//! | [`bytes`] | encoding of numbers and texts |
 
 pub mod abi;
 pub mod appliers;

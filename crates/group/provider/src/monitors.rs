@@ -1,12 +1,13 @@
-//! Two positions that threads wait for.
+//! Two monitors for positions in the order.
 //!
-//! [`CommitOrder`]: transactions commit in the order of their sequence numbers. One enters when all before it have left.
-//! A ring of places, one for each number that may be waited for, so that who leaves wakes the next one and nobody else.
+//! [`CommitOrder`]: transactions commit in the order of their sequence numbers. A transaction enters when all previous
+//! ones have left. A ring has a place for each number, so that a leaving transaction wakes only the next one.
 //!
-//! [`Finished`]: everything up to here is done and durable in the server, whatever its order was. Appliers wait for what
-//! their write set depends on, readers for what they must see. Who need not wait any more is woken, and nobody else.
+//! [`Finished`]: everything up to its position is done and durable in the server, in whatever order. Appliers wait for
+//! the dependencies of their write sets, readers for the position that they must see. Only threads whose wait is over
+//! are woken.
 //!
-//! Lock order: the lock of one place of the ring, nothing else with it. A number is waited for by at most one thread.
+//! Lock order: the lock of one place of the ring, no other lock with it. At most one thread waits for a number.
 
 use crate::write_set::Seqno;
 use redoubt_locks::IgnorePoison;
@@ -16,8 +17,8 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-/// Places of the ring. More transactions than that are never between certification and commit at once: each takes a
-/// thread of the server, or waits in the queue of the appliers without being in the ring.
+/// Places of the ring. There are never more transactions between certification and commit: each takes a thread of the
+/// server, or waits in the queue of the appliers without being in the ring.
 const PLACES: usize = 1 << 14;
 
 #[derive(Default)]
@@ -28,9 +29,9 @@ struct Place {
 
 #[derive(Default)]
 struct Here {
-    /// Have left without ever entering: they are passed over.
+    /// Numbers that were cancelled before their turn. They are skipped.
     cancelled: BTreeSet<i64>,
-    /// How many threads wait. A condition variable asks the system even if nobody does.
+    /// Number of waiting threads. Notifying a condition variable is a system call even without waiters.
     waiting: usize,
 }
 
@@ -39,7 +40,7 @@ impl Place {
         lock(&self.here)
     }
 
-    /// Who waits looks again. Its lock is free by then, so that it need not wait for that.
+    /// Wakes the waiting thread. The lock is released first, so that the thread need not wait for it.
     fn notify(&self, here: MutexGuard<'_, Here>) {
         let is_waited_for = here.waiting > 0;
         drop(here);
@@ -49,39 +50,39 @@ impl Place {
     }
 }
 
-/// What somebody who waits to enter wants.
+/// Decision of a transaction that waits to enter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entering {
-    /// To wait on.
+    /// Continue to wait.
     Wait,
-    /// To enter: all before have left.
+    /// Enter: all previous ones have left.
     Enter,
-    /// To go away.
+    /// Stop waiting.
     GiveUp,
 }
 
 impl Entering {
-    /// Enters as soon as it may.
+    /// Enters as soon as possible.
     pub const fn when(may_enter: bool) -> Self {
         if may_enter { Self::Enter } else { Self::Wait }
     }
 }
 
-/// See the module.
+/// Monitor in which transactions commit in order.
 pub struct CommitOrder {
     last_left: AtomicI64,
-    /// Nobody will leave from here on.
+    /// No transaction leaves from here on.
     closed_from: AtomicI64,
     places: Vec<Place>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is changed in single steps.
+    // Guarded data are changed in single steps.
     mutex.lock().ignore_poison()
 }
 
 impl CommitOrder {
-    /// Nothing was ordered.
+    /// A monitor of an empty order.
     pub fn new() -> Self {
         Self {
             last_left: AtomicI64::new(0),
@@ -90,12 +91,12 @@ impl CommitOrder {
         }
     }
 
-    /// Everything up to here has left.
+    /// Marks everything up to here as left.
     pub fn start_after(&self, seqno: Seqno) {
         self.leave(seqno);
     }
 
-    /// The last one that has left.
+    /// The last position that has left.
     pub fn last_left(&self) -> Seqno {
         Seqno(self.last_left.load(Ordering::SeqCst))
     }
@@ -104,8 +105,9 @@ impl CommitOrder {
         &self.places[seqno.unsigned_abs() as usize % PLACES]
     }
 
-    /// Waits until `ask` says so, which is told whether all before `seqno` have left. It is asked with the place locked;
-    /// whoever changes what it answers otherwise has to call [`CommitOrder::wake`]. Whether it has entered.
+    /// Waits until `ask` decides; its argument is whether all positions before `seqno` have left. It is called with the
+    /// place locked. After a change of its decision, [`CommitOrder::wake`] must be called. Returns whether `seqno` has
+    /// entered.
     pub fn enter(&self, seqno: Seqno, mut ask: impl FnMut(bool) -> Entering) -> bool {
         let place = self.place(seqno.0);
         let mut here = place.here();
@@ -123,7 +125,7 @@ impl CommitOrder {
         }
     }
 
-    /// It has left; the next one may enter.
+    /// Leaves; the next position may enter.
     pub fn leave(&self, seqno: Seqno) {
         let mut last = seqno.0;
         loop {
@@ -137,7 +139,7 @@ impl CommitOrder {
         }
     }
 
-    /// It will not enter: those after it need not wait for it once those before it have left.
+    /// Cancels a position: later ones do not wait for it once all previous ones have left.
     pub fn cancel(&self, seqno: Seqno) {
         {
             let mut here = self.place(seqno.0).here();
@@ -145,7 +147,7 @@ impl CommitOrder {
             if last_left < seqno.0 - 1 {
                 here.cancelled.insert(seqno.0);
             }
-            // Before the start, or in the turn of another one.
+            // The position is before the start, or it is not next.
             if last_left != seqno.0 - 1 {
                 return;
             }
@@ -153,7 +155,7 @@ impl CommitOrder {
         self.leave(seqno);
     }
 
-    /// Nothing will leave from `seqno` on: whoever waits for it to leave goes away. Those before it go on.
+    /// Closes the monitor: nothing leaves from `seqno` on, and waits for that end. Earlier positions continue.
     pub fn close_from(&self, seqno: Seqno) {
         self.closed_from.fetch_min(seqno.0, Ordering::SeqCst);
         for place in &self.places {
@@ -161,12 +163,12 @@ impl CommitOrder {
         }
     }
 
-    /// Whether this one will never have its turn.
+    /// Whether this position will never enter.
     pub fn is_closed_to(&self, seqno: Seqno) -> bool {
         seqno.0 > self.closed_from.load(Ordering::SeqCst)
     }
 
-    /// Whoever waits to enter as `seqno` looks again whether it is interrupted.
+    /// Lets the thread that waits to enter as `seqno` decide again.
     pub fn wake(&self, seqno: Seqno) {
         let place = self.place(seqno.0);
         place.notify(place.here());
@@ -181,11 +183,11 @@ impl Default for CommitOrder {
 
 struct Done {
     to: i64,
-    /// Above `to`.
+    /// Finished positions above `to`.
     later: BTreeSet<i64>,
-    /// Nothing will be finished from here on.
+    /// Nothing is finished from here on.
     closed_from: i64,
-    /// Who waits for what; the second number tells those apart that wait for the same.
+    /// Waiting threads by position. The second number distinguishes threads with the same position.
     waiting: BTreeMap<(i64, u64), Thread>,
     next_waiter: u64,
 }
@@ -203,7 +205,7 @@ impl Default for Done {
 }
 
 impl Done {
-    /// Those that need not wait any more.
+    /// Advances `to`. Returns the threads whose wait is over.
     fn advance(&mut self) -> BTreeMap<(i64, u64), Thread> {
         while self.later.first() == Some(&(self.to + 1)) {
             self.later.pop_first();
@@ -217,23 +219,23 @@ impl Done {
     }
 }
 
-/// See the module.
+/// Monitor of finished positions.
 #[derive(Default)]
 pub struct Finished(Mutex<Done>);
 
-/// Why a wait ended.
+/// Result of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// It is reached.
+    /// The position is finished.
     Reached,
-    /// It took too long.
+    /// The deadline has passed.
     TimedOut,
-    /// Nothing is waited for any more.
+    /// The monitor is closed for this position.
     Closed,
 }
 
 impl Finished {
-    /// Everything up to here is finished.
+    /// Marks everything up to here as finished.
     pub fn start_after(&self, seqno: Seqno) {
         let mut done = lock(&self.0);
         done.to = done.to.max(seqno.0);
@@ -244,12 +246,12 @@ impl Finished {
         wake(waited);
     }
 
-    /// Everything up to here is.
+    /// Position up to which everything is finished.
     pub fn to(&self) -> Seqno {
         Seqno(lock(&self.0).to)
     }
 
-    /// This one is. Saying it twice changes nothing.
+    /// Marks a position as finished. Repeating it has no effect.
     pub fn finish(&self, seqno: Seqno) {
         let mut done = lock(&self.0);
         if seqno.0 <= done.to {
@@ -271,7 +273,7 @@ impl Finished {
         done.next_waiter += 1;
         done.waiting.insert(place, thread::current());
         loop {
-            // It may be woken by something else, or too late: what counts is what it finds.
+            // Spurious and late wake-ups are possible, so the state decides.
             let end = match (done.to >= seqno.0, seqno.0 >= done.closed_from) {
                 (true, _) => Some(Wait::Reached),
                 (false, true) => Some(Wait::Closed),
@@ -292,7 +294,7 @@ impl Finished {
         }
     }
 
-    /// Nothing will be finished from `seqno` on: whoever waits for it goes away. Those before it go on.
+    /// Closes the monitor: nothing is finished from `seqno` on, and waits for that end. Earlier positions continue.
     pub fn close_from(&self, seqno: Seqno) {
         let mut done = lock(&self.0);
         let closed_from = done.closed_from.min(seqno.0);

@@ -1,7 +1,7 @@
 //! `wsrep_provider_options`: `name = value` pairs with semicolons between them.
 //!
-//! Names are Galera's where they mean the same. Galera's others are taken and mean nothing here, so that a
-//! configuration can be used as it is; a name that is nobody's is an error that says so.
+//! Options with Galera's meaning have Galera's names. Galera's other options are accepted and ignored, so that an
+//! existing configuration works. Any other name is an error.
 
 use crate::backlog::DEFAULT_LEN_BYTES;
 use crate::order::DEFAULT_CATCH_UP_LEN_BYTES;
@@ -14,10 +14,10 @@ use std::path::PathBuf;
 
 pub mod parameters;
 
-/// The option that does something instead of being kept: a member of this name is removed.
+/// The option that acts instead of being stored: it removes the member of this name.
 pub const REMOVE: &CStr = c"redoubt.remove";
 
-/// Names of Galera's that have no meaning here begin so.
+/// Prefixes of ignored Galera options.
 const IGNORED: &[&str] = &[
     "base_dir",
     "base_host",
@@ -38,15 +38,15 @@ const IGNORED: &[&str] = &[
     "allocator.",
 ];
 
-/// The port that members listen on if nothing else is said.
+/// Default port for other members.
 pub const DEFAULT_PORT: u16 = 4567;
-/// The largest write set, in bytes, if nothing else is said.
+/// Default maximum length of a write set, in bytes.
 pub const DEFAULT_MAX_WRITE_SET_LEN_BYTES: u64 = 32 << 20;
 
-/// How long a read waits for what it must see, in milliseconds, if nothing else is said. As Galera's.
+/// Default timeout of causal reads, in milliseconds; the same as Galera's.
 pub const DEFAULT_CAUSAL_READ_TIMEOUT_MS: u64 = 30_000;
 
-/// Where certificates are.
+/// Credentials for encrypted connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     /// `redoubt.tls`: a bundle of `redoubt certificates`.
@@ -57,7 +57,7 @@ pub struct Tls {
     pub certificate: Option<PathBuf>,
     /// `socket.ssl_key`.
     pub key: Option<PathBuf>,
-    /// `socket.ssl`: off, though there may be certificates; on, though there are none; as there are.
+    /// `socket.ssl`. Off: certificates are ignored. On: certificates are required. `None`: used if there are any.
     pub is_wanted: Option<bool>,
 }
 
@@ -65,7 +65,7 @@ impl Tls {
     /// The files, if connections are to be encrypted.
     ///
     /// # Errors
-    /// Some are named, and not all.
+    /// Some files are named, but not all.
     pub fn files(&self) -> Result<Option<CredentialFiles>, OptionError> {
         let parts = (&self.authority, &self.certificate, &self.key);
         match (self.is_wanted, &self.bundle, parts) {
@@ -82,53 +82,53 @@ impl Tls {
     }
 }
 
-/// What can be set.
+/// The options of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// `base_port`: where this member listens unless its address says it.
+    /// `base_port`: port of this member, unless its address has one.
     pub base_port: u16,
-    /// `gmcast.listen_addr`: where this member listens; the port may be missing.
+    /// `gmcast.listen_addr`: address on which this member listens; the port is optional.
     pub listen_address: Option<String>,
     /// `repl.max_ws_size`, in bytes.
     pub max_write_set_len_bytes: u64,
-    /// `gcache.size`: how much of the log is kept for members that were away, before its last checkpoint, in bytes.
+    /// `gcache.size`: how much of the log before its last checkpoint is retained for returning members, in bytes.
     pub kept_log_len_bytes: u64,
-    /// `redoubt.catch_up_memory`: what is kept in memory for them, in bytes.
+    /// `redoubt.catch_up_memory`: how much stays in memory for them, in bytes.
     pub catch_up_len_bytes: u64,
-    /// `redoubt.apply_memory`: what waits for the server's appliers in memory, in bytes.
+    /// `redoubt.apply_memory`: memory limit of the appliers' queue, in bytes.
     pub apply_len_bytes: u64,
     /// `repl.causal_read_timeout`, in milliseconds.
     pub causal_read_timeout_ms: u64,
-    /// `gmcast.isolate`: it hears no other member and is heard by none. For trying out what happens then.
+    /// `gmcast.isolate`: cuts all connections to other members, for tests.
     pub is_isolated: bool,
-    /// `pc.ignore_sb`: of two members one goes on alone when it does not hear the other one.
+    /// `pc.ignore_sb`: one of two members continues alone when the other one is unreachable.
     pub goes_on_alone: bool,
     /// `redoubt.tls`, or `socket.ssl_ca`, `socket.ssl_cert`, `socket.ssl_key`.
     pub tls: Tls,
-    /// `redoubt.members`: names of those that may be members. Empty: whoever has a certificate for the group.
+    /// `redoubt.members`: names of permitted members. Empty: all that have a certificate of the group.
     pub members: BTreeSet<String>,
     given: BTreeMap<String, String>,
 }
 
-/// What is wrong with a list of options.
+/// Reason why a list of options is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// No `=`.
+    /// The `=` is missing.
     #[error("provider option {0:?} is not of the form name=value")]
     NoValue(String),
-    /// Nobody knows it. In the words that people know.
+    /// Unknown option. The message is Galera's.
     #[error("Unknown parameter '{0}' among the provider options")]
     Unknown(String),
-    /// Some files, and not all.
+    /// Some files are named, but not all.
     #[error(
         "encryption needs credentials: set redoubt.tls=DIRECTORY (a bundle of `redoubt certificates`), or all \
          of socket.ssl_ca, socket.ssl_cert and socket.ssl_key"
     )]
     Tls,
-    /// The value does not fit.
+    /// Invalid value.
     #[error("invalid provider option {name}={value:?}: {wanted}")]
     Value {
-        /// Which.
+        /// Name of the option.
         name: String,
         /// The given value.
         value: String,
@@ -157,10 +157,10 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Takes a list of options on top of those that are set.
+    /// Sets options from a list, in addition to those that are set.
     ///
     /// # Errors
-    /// Nothing is changed then.
+    /// Nothing is changed after an error.
     pub fn set(&mut self, text: &str) -> Result<(), OptionError> {
         let mut new = self.clone();
         for pair in text.split(';').map(str::trim).filter(|pair| !pair.is_empty()) {
@@ -221,7 +221,7 @@ impl Options {
         Ok(())
     }
 
-    /// All that is set, as text: what was given, and what holds otherwise.
+    /// All options as text: the given values, and the defaults of others.
     pub fn text(&self) -> String {
         let mut all = self.given.clone();
         all.entry("base_port".into()).or_insert_with(|| self.base_port.to_string());
@@ -243,7 +243,7 @@ fn parse_switch(text: &str) -> Option<bool> {
     }
 }
 
-/// Of ISO 8601, as Galera has it: hours, minutes and seconds after `PT`, seconds with a fraction.
+/// Parses an ISO 8601 period as Galera does: hours, minutes and seconds after `PT`, seconds with a fraction.
 fn parse_period_ms(text: &str) -> Option<u64> {
     let mut rest = text.strip_prefix("PT")?;
     let mut time_ms = 0.0;

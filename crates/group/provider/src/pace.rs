@@ -1,23 +1,23 @@
-//! Members that apply at the same pace: who is ahead holds its commits for a moment.
+//! Flow control: a member that is ahead holds its commits for a short time.
 //!
-//! Nothing waits for an applier in the order itself. But a member that has fallen behind commits its own transactions
-//! late, so that its clients do less and those of the others more, which it then has to apply, too, and that is more
-//! work than what is its own: once behind, it stays so. Therefore a transaction is held before it is put into the order
-//! while another member, or this one, is behind: what it applies now was ordered [`GO`] ago, and it lacks more than
-//! [`AHEAD`] write sets. It is held until the other one has almost caught up ([`STOP`]): one that were let go as soon as
-//! that one is no more behind than is allowed would have it stay just there, with clients that wait so long.
+//! The order itself does not wait for appliers. But a member that has fallen behind commits its own transactions late.
+//! Its clients then do less and those of the others more. The member has to apply that work as well, which is more than
+//! its own, so once behind, it stays behind. Therefore a transaction is held before it is proposed while this or
+//! another member is behind. A member is behind if the write set that it applies now was ordered [`GO`] ago, and it
+//! lacks more than [`AHEAD`] write sets. The transaction is held until that member has almost caught up ([`STOP`]).
+//! Releasing it at the limit itself would keep the member there, with clients that always wait that long.
 //!
-//! What is known of others is late by the time that messages take. So the shortest time is taken off that one of them
-//! took for anything in the last seconds in which it did anything.
+//! Reports of other members are late by the transmission time. So the shortest delay between order and report in the
+//! last active seconds of a member is subtracted from its lag.
 //!
-//! No member sets the pace of the others: what they wait for one is at most [`SHARE`] of the time, after a burst of
-//! [`BURST`]. And none is waited for that is [`HOPELESS`] behind: it has to catch up by itself. Nor one that says that it
-//! is not to keep up: its server is paused for a backup, or gives its state to another one.
+//! No member limits the others for long: they wait for it at most [`SHARE`] of the time, after a burst of [`BURST`].
+//! They do not wait for a member that is [`HOPELESS`] behind, which has to catch up by itself. Nor do they wait for a
+//! desynced one: its server is paused for a backup, or sends its state to another one.
 //!
-//! Lock order: `others`, then what those who ask lock to answer: the state of a transaction, what is finished.
+//! Lock order: `others`, then the locks of the callbacks: a transaction's state, the finished positions.
 //!
-//! What a transaction saw counts from when it is put into the order, so one that waits here conflicts with no more
-//! others than one that does not, while one that waited after it would.
+//! A transaction's `last_seen` is determined when it is proposed. So waiting here causes no conflicts, while waiting
+//! after the proposal would.
 
 use crate::write_set::Seqno;
 use redoubt_consensus::types::MemberId;
@@ -26,37 +26,36 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Write sets that are ordered and not applied by a member, without anybody waiting for it: among few a large one may
-/// take its time.
+/// Number of unapplied write sets that a member may always have: among few, a large one may take long.
 const AHEAD: i64 = 64;
-/// A member is behind from here on.
+/// A member with a longer lag is behind.
 const GO: Duration = Duration::from_millis(10);
-/// It is so until it has come here.
+/// A member stays behind until its lag is this short.
 const STOP: Duration = Duration::from_millis(2);
-/// Nobody waits for a member that is further behind.
+/// A member with a longer lag is not waited for.
 const HOPELESS: Duration = Duration::from_secs(3);
-/// The shortest time is that of the last one or two of these.
+/// Period for the shortest delay, which is that of the last one or two periods.
 const SHORTEST_OF: Duration = Duration::from_secs(1);
-/// Between two times of which it is known what was ordered.
+/// Minimum interval between two samples of the order.
 const SAMPLE: Duration = Duration::from_millis(1);
-/// Of the time that others wait for a member, at most.
+/// Maximum share of the time that others wait for a member.
 const SHARE: f64 = 0.1;
-/// For so long they do in one go.
+/// Maximum time that others wait for a member without a break.
 const BURST: Duration = Duration::from_secs(3);
-/// One that has used up its burst is waited for again when it has so much of it.
+/// Time that a member must regain before others wait for it again, once its burst is used up.
 const AGAIN: Duration = Duration::from_secs(1);
-/// A member that has not said for so long how far it is may be gone.
+/// Age of a member's last report from which on it may be gone.
 const FRESH: Duration = Duration::from_millis(250);
-/// How long one transaction is held.
+/// Maximum time for which a transaction is held.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Between two looks of one that is held.
+/// Interval between two checks of a held transaction.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What was ordered when, of the last [`HOPELESS`] and a little more.
+/// Samples of the order with their times, for a little more than [`HOPELESS`].
 #[derive(Debug, Default)]
 struct Ordered {
     samples: VecDeque<(Seqno, Instant)>,
-    /// All up to here was ordered longer ago.
+    /// Everything up to here was ordered earlier.
     forgotten: Seqno,
 }
 
@@ -74,7 +73,7 @@ impl Ordered {
         }
     }
 
-    /// How long ago this one was ordered, as far as that is known.
+    /// Time since this position was ordered, as far as known.
     fn age_of(&self, seqno: Seqno, now: Instant) -> Duration {
         if seqno <= self.forgotten {
             return HOPELESS + SAMPLE;
@@ -83,13 +82,13 @@ impl Ordered {
         self.samples.get(index).map_or(Duration::ZERO, |(_, at)| now.saturating_duration_since(*at))
     }
 
-    /// The same of what comes after it.
+    /// Time since the next position was ordered.
     fn age_after(&self, applied: Seqno, now: Instant) -> Duration {
         self.age_of(Seqno(applied.0 + 1), now)
     }
 }
 
-/// The shortest of the last one or two periods.
+/// The shortest delay of the last one or two periods.
 #[derive(Clone, Copy, Debug)]
 struct Shortest {
     older: Duration,
@@ -110,7 +109,7 @@ impl Shortest {
     }
 }
 
-/// Whether it is behind, which it is until it has almost caught up.
+/// Whether a member is behind, with hysteresis.
 #[derive(Clone, Copy, Debug, Default)]
 struct Behind(bool);
 
@@ -130,7 +129,7 @@ struct Other {
     told_at: Instant,
     shortest: Shortest,
     behind: Behind,
-    /// How long it may still be waited for, as of `counted_at`.
+    /// Time for which others may still wait for it, as of `counted_at`.
     left: Duration,
     counted_at: Instant,
     is_waited_for: bool,
@@ -139,7 +138,7 @@ struct Other {
 }
 
 impl Other {
-    /// Counts the time since it was counted last, at most `LOOK` of it as waited for: those who wait look so often.
+    /// Updates `left`. At most `2 * LOOK` since the last update count as waited, as waiting threads check every `LOOK`.
     fn count(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.counted_at);
         let waited = if self.is_waited_for { passed.min(2 * LOOK) } else { Duration::ZERO };
@@ -150,7 +149,7 @@ impl Other {
     }
 }
 
-/// How far the others are.
+/// Progress of the other members.
 #[derive(Debug, Default)]
 struct Others {
     by_member: BTreeMap<MemberId, Other>,
@@ -173,14 +172,14 @@ impl Others {
             is_in_step,
         };
         let other = self.by_member.entry(member).or_insert(new);
-        // What it has applied just now shows how long that takes; nothing does while nothing is ordered.
+        // The age of a newly applied position shows the delay. Without new ones there is no information.
         if other.applied < applied {
             other.shortest.note(age, now);
         }
         (other.applied, other.told_at, other.is_in_step) = (applied, now, is_in_step);
     }
 
-    /// Whether one of them is to be waited for, or this one, which has done everything up to `applied`.
+    /// Whether to wait for another member, or for this one, which has finished everything up to `applied`.
     fn hold(&mut self, ordered: Seqno, applied: Seqno, now: Instant) -> bool {
         self.ordered.note(ordered, now);
         let age = self.ordered.age_after(applied, now);
@@ -201,7 +200,7 @@ impl Others {
     }
 }
 
-/// Members that apply at the same pace: who is ahead holds its commits for a moment.
+/// Flow control: a member that is ahead holds its commits for a short time.
 #[derive(Debug, Default)]
 pub struct Pace {
     others: Mutex<Others>,
@@ -213,19 +212,19 @@ impl Pace {
         self.others.lock().ignore_poison()
     }
 
-    /// A member has applied everything up to here, and is to keep up or not.
+    /// Records a report of a member: its applied position, and whether it is to keep up.
     pub fn told(&self, member: MemberId, applied: Seqno, is_in_step: bool) {
         self.others().told(member, applied, is_in_step, Instant::now());
         self.changed.notify_all();
     }
 
-    /// What a member has said last of how far it is.
+    /// The last reported position of a member.
     pub fn applied_by(&self, member: MemberId) -> Option<Seqno> {
         self.others().by_member.get(&member).map(|other| other.applied)
     }
 
-    /// Holds a transaction while somebody is behind; `ordered` and `applied` are this member's own. Not one that is
-    /// wanted back, as `is_over` says.
+    /// Holds a transaction while a member is behind; `ordered` and `applied` are this member's own. Returns early when
+    /// `is_over` is true.
     pub fn hold(&self, ordered: impl Fn() -> Seqno, applied: impl Fn() -> Seqno, is_over: impl Fn() -> bool) {
         let since = Instant::now();
         let mut others = self.others();

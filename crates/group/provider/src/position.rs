@@ -1,12 +1,12 @@
-//! How far the data of the server is, asked of the server itself before it opens that data.
+//! Position of the server's data, which the server itself reports before it opens that data.
 //!
-//! The library is loaded before InnoDB is there, and InnoDB alone knows its position, after its own crash recovery. So
-//! the server's program is run once more with `--wsrep-recover`: it recovers, writes its position to the error log and
-//! ends. Packages do the same with a script around the server (`galera_recovery`); a position that was given with
-//! `--wsrep-start-position` saves the time.
+//! The library is loaded before InnoDB, and only InnoDB has its position, after crash recovery. So the server's program
+//! is run once more with `--wsrep-recover`: it recovers, writes its position to the error log and ends. Packages do the
+//! same with a script around the server (`galera_recovery`); a position that is given by `--wsrep-start-position` saves
+//! the time.
 //!
-//! A server on a Redoubt volume cannot be asked so: a program that it runs has no volume. There `redoubt run` asks
-//! before it becomes the server, and says what it was told in [`KNOWN`].
+//! This is impossible for a server on a Redoubt volume, since programs that it starts have no volume. There `redoubt
+//! run` asks before it becomes the server, and passes the position on in [`KNOWN`].
 
 use crate::replica::GroupId;
 use crate::write_set::Seqno;
@@ -17,39 +17,39 @@ use std::process::{Command, Stdio};
 
 /// Set for the server that is run for its position, so that it loads no provider again.
 pub const RECOVERING: &str = "REDOUBT_GROUP_RECOVERING";
-/// The position, from who has asked already: as servers write it, also that of data that was never in a group.
+/// The position from a process that has already asked: in the servers' format, also for data that was never in a group.
 pub const KNOWN: &str = "REDOUBT_GROUP_POSITION";
 const MARK: &str = "Recovered position: ";
 
-/// Why the position is not known.
+/// Reason why the position is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum PositionError {
-    /// The program cannot be run.
+    /// The program did not start.
     #[error("cannot run the server with --wsrep-recover for its position: {0}")]
     Run(#[from] std::io::Error),
-    /// Nobody has asked who can.
+    /// No process has asked for the position.
     #[error(
         "no position given, and the server's data is on volume {0}; start it with this version's `redoubt run`"
     )]
     OnVolume(String),
-    /// It did not say.
+    /// The server did not report it.
     #[error(
         "the server did not report its position with --wsrep-recover ({status}); the end of its messages:\n{tail}"
     )]
     Nothing {
-        /// How it ended.
+        /// Exit status of the server.
         status: String,
-        /// What it said.
+        /// End of its messages.
         tail: String,
     },
 }
 
-/// Where the data is of which it is known that no program of this server's can read it: on a volume of this name.
+/// Name of the volume with this server's data, which no program that the server starts can read.
 pub fn volume() -> Option<String> {
     std::env::var("REDOUBT_VOLUME").ok().filter(|volume| !volume.is_empty())
 }
 
-/// Where the data of this process's server is. `None`: the data was never part of a group.
+/// Position of this server's data. `None`: the data was never part of a group.
 ///
 /// # Errors
 /// [`PositionError`].
@@ -68,12 +68,12 @@ pub fn recover(data_directory: &Path) -> Result<Option<(GroupId, Seqno)>, Positi
     ask(server, data_directory)
 }
 
-/// Whether it is the option that begins a group.
+/// Whether the argument is the option that begins a group.
 pub fn begins_group(argument: &OsStr) -> bool {
     argument == "--wsrep-new-cluster" || argument == "--wsrep_new_cluster"
 }
 
-/// Asks the server that `server` runs, with all its arguments but [`begins_group`]. It ends when it has said it.
+/// Runs `server`, which has all its arguments but [`begins_group`], until it has reported its position.
 ///
 /// # Errors
 /// [`PositionError`].
@@ -115,13 +115,13 @@ fn remove(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The last position in the server's messages: `Some(None)` if it has none.
+/// The last position in the server's messages: `Some(None)` if the data has none.
 fn parse(text: &str) -> Option<Option<(GroupId, Seqno)>> {
     let (_, after) = text.rsplit_once(MARK)?;
     gtid(after.split([',', '\n', ' ', '\r']).next()?)
 }
 
-/// A position as servers write it: `Some(None)` is that of data that was never in a group.
+/// Parses a position in the servers' format: `Some(None)` for data that was never in a group.
 fn gtid(text: &str) -> Option<Option<(GroupId, Seqno)>> {
     let (uuid, seqno) = text.rsplit_once(':')?;
     let seqno: i64 = seqno.parse().ok()?;
@@ -136,7 +136,7 @@ fn gtid(text: &str) -> Option<Option<(GroupId, Seqno)>> {
     Some((seqno >= 0 && group != GroupId::default()).then_some((group, Seqno(seqno))))
 }
 
-/// As servers write it.
+/// A position in the servers' format.
 pub fn text_of(position: Option<(GroupId, Seqno)>) -> String {
     let (group, seqno) = position.unwrap_or((GroupId::default(), Seqno(-1)));
     format!("{group}:{}", seqno.0)

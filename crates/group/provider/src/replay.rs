@@ -1,29 +1,29 @@
-//! A member from the records of its store, which are read one after the other: what is delivered goes to its user as it
-//! comes, and what is kept in memory has a limit.
+//! Recovers a member from its store, whose records are read one by one. Delivered proposals are passed on at once, and
+//! retained ones have a memory limit.
 
 use crate::store::{Records, Store, StoreError};
 use redoubt_consensus::types::{Proposal, Slot, Time};
 use redoubt_consensus::{Effect, Member, RecoverError, Recovery, Replayed, Settings};
 use std::collections::VecDeque;
 
-/// What an entry takes beside its body, about.
+/// Approximate memory of an entry in addition to its body, in bytes.
 const ENTRY_LEN_BYTES: usize = 128;
 
-/// Why it cannot be.
+/// Reason why recovery fails.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// It cannot be read.
+    /// The store is not readable.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The records are none of a member.
+    /// The records are not those of a member.
     #[error("the group's log: {0}")]
     Recover(#[from] RecoverError),
-    /// A snapshot, which needs a state of the user that nobody has.
+    /// A snapshot, for which the state is missing.
     #[error("the group's log has a gap")]
     Gap,
 }
 
-/// What of the delivered a member keeps in memory for others.
+/// Delivered entries that a member retains in memory for others.
 pub struct Kept {
     entries: VecDeque<(Slot, usize)>,
     len_bytes: usize,
@@ -31,19 +31,19 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// At most so many bytes.
+    /// Retains at most this many bytes.
     pub const fn new(limit_bytes: usize) -> Self {
         Self { entries: VecDeque::new(), len_bytes: 0, limit_bytes }
     }
 
-    /// One more was delivered.
+    /// Adds a delivered entry.
     pub fn push(&mut self, slot: Slot, body_len_bytes: usize) {
         let len_bytes = body_len_bytes + ENTRY_LEN_BYTES;
         self.entries.push_back((slot, len_bytes));
         self.len_bytes += len_bytes;
     }
 
-    /// All before this is to be given up.
+    /// Drops entries over the limit. Returns the slot before which all were dropped.
     pub fn give_up(&mut self) -> Option<Slot> {
         let mut before = None;
         while self.len_bytes > self.limit_bytes
@@ -56,7 +56,8 @@ impl Kept {
     }
 }
 
-/// Takes in what is in the store. `deliver` is given what earlier lives had delivered since its checkpoint.
+/// Recovers a member from its store. `deliver` receives the proposals that earlier incarnations delivered after the
+/// checkpoint.
 ///
 /// # Errors
 /// [`ReplayError`].

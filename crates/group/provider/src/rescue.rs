@@ -1,14 +1,14 @@
-//! The last member of a group whose others have lost their logs for good.
+//! Makes the last member of a group the only one, after the others have lost their logs for good.
 //!
-//! Works on the log of a server that does not run: shows what is in it, and makes this server the only member. It keeps
-//! all that this member has accepted, whether or not that was chosen. Commits that only the lost ones had are lost.
+//! It works on the log of a stopped server: it shows the content, and makes this server the only member. Everything
+//! that this member has accepted is kept, chosen or not. Commits that only the lost members had are lost.
 //!
-//! The others are gone for this member, so that none of them is taken back with what it has of the group: that may be
-//! another history.
+//! The other members are marked as gone. So none of them returns with its own data of the group, which may have another
+//! history.
 //!
-//! Invariant: no record is written before [`Rescue::go_on_alone`] (opening the log cuts what a crash has left half-written,
-//! and may make a spare file, as a start does). A process that ends in the middle of it leaves the member
-//! as it was, or as the only one; then doing it once more does what is left.
+//! Invariant: no record is written before [`Rescue::go_on_alone`]. (Like a start, opening the log truncates what a
+//! crash left half-written, and may create a spare file.) A process that ends during that call leaves the member
+//! unchanged, or as the only one. Another call then does the rest.
 
 use crate::replay::{Kept, ReplayError, replay};
 use crate::replica::{Known, Presence, Replica, ReplicaError};
@@ -21,16 +21,16 @@ use redoubt_consensus::{Effect, Member};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Why it cannot be done.
+/// Reason why a rescue fails.
 #[derive(Debug, thiserror::Error)]
 pub enum RescueError {
-    /// The log.
+    /// The log failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The records do not fit.
+    /// The records are invalid.
     #[error(transparent)]
     Replay(#[from] ReplayError),
-    /// What was ordered.
+    /// The stored state is invalid.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
     /// An entry of a newer library.
@@ -39,54 +39,54 @@ pub enum RescueError {
          library"
     )]
     Entry(String),
-    /// There is none.
+    /// There is no member.
     #[error("{0} has no log of a group (redoubt_group.head.log): it is not the data directory of a member")]
     NoMember(String),
-    /// Its data is no state.
+    /// The data is not a complete state.
     #[error(
         "the data of this server is incomplete: it stopped during a state transfer (SST); use another server, \
          or a backup"
     )]
     NoState,
-    /// It does not come to its end.
+    /// The consensus makes no progress.
     #[error("a proposal of the only member was not chosen; this is a defect of Redoubt: report it")]
     Stuck,
-    /// It was removed.
+    /// The member was removed.
     #[error("this member was removed from the group, which continued without it; its data is out of date")]
     Removed,
 }
 
-/// A member that counts for the majority.
+/// A voter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Voter {
     /// `wsrep_node_name`, if it is known.
     pub name: Option<String>,
-    /// Where members reach it, if that is known.
+    /// Address for other members, if it is known.
     pub address: Option<String>,
-    /// It is this one.
+    /// It is this member.
     pub is_self: bool,
 }
 
-/// What is in the log.
+/// Contents of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     /// The group, as servers show it (`wsrep_cluster_state_uuid`).
     pub group: String,
-    /// The number of the last write set that is known to count.
+    /// Sequence number of the last write set that is known to be chosen.
     pub seqno: Seqno,
-    /// Entries after that which this member has, and of which it does not know whether a majority had them.
+    /// Number of later entries of this member for which it is unknown whether a majority has them.
     pub undecided: usize,
-    /// For comparing two members: who has more. Round of the epoch, and the end of the log.
+    /// Progress, to compare two members: round of the epoch, and end of the log.
     pub reach: (u64, u64),
-    /// All that vote.
+    /// All voters.
     pub voters: Vec<Voter>,
-    /// All others that vote, or could be taken back.
+    /// All other members that vote, or could return.
     pub lost: Vec<Voter>,
-    /// Nothing is to be done: it is the only member, and waits for nobody. Others may have left in order.
+    /// There is nothing to do: it is the only voter, and waits for no other member. Others may have left cleanly.
     pub is_alone: bool,
 }
 
-/// The last member of a group whose others have lost their logs for good.
+/// Makes the last member of a group the only one, after the others have lost their logs for good.
 pub struct Rescue {
     store: Store,
     member: Member,
@@ -94,7 +94,7 @@ pub struct Rescue {
     written: RecordCount,
 }
 
-/// How long a member alone may take until all that it proposes is chosen, and in which steps its time goes on.
+/// Maximum number of ticks until all proposals of the member are chosen, and the time per tick.
 const ROUNDS: u64 = 1000;
 const ROUND_US: u64 = 5000;
 
@@ -105,7 +105,7 @@ impl Rescue {
     /// [`RescueError`].
     pub fn open(directory: &Path) -> Result<Self, RescueError> {
         let none = || RescueError::NoMember(directory.display().to_string());
-        // A store would make it.
+        // Opening a store would create the directory.
         let opened = if directory.is_dir() { Store::open(directory)? } else { None };
         let (store, found) = opened.ok_or_else(none)?;
         if session::has_no_state(directory) {
@@ -126,7 +126,7 @@ impl Rescue {
         Ok(rescue)
     }
 
-    /// What there is.
+    /// The contents of the log.
     pub fn report(&self) -> Report {
         let epoch = self.member.epoch();
         let known = |member: MemberId| self.replica.known().find(|known| known.member == member);
@@ -152,7 +152,7 @@ impl Rescue {
         }
     }
 
-    /// Those that could be taken back.
+    /// Other members that could return.
     fn others(&self) -> impl Iterator<Item = &Known> {
         let me = self.member.id();
         self.replica.known().filter(move |known| known.member != me && known.presence != Presence::Gone)
@@ -183,7 +183,7 @@ impl Rescue {
         Err(RescueError::Stuck)
     }
 
-    /// Writes what the member wants written, and says that it is durable.
+    /// Appends the records of the member, and reports them as durable.
     fn write(&mut self) -> Result<(), RescueError> {
         for effect in self.member.take_effects() {
             if let Effect::Append(record) = effect {

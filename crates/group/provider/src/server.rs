@@ -1,7 +1,7 @@
 //! The server's side of the interface: its callbacks, called from safe code.
 //!
-//! Owns what the server gave at the start. The callbacks may be called as long as the provider is not freed; each says
-//! on which thread: those with a receiver's context on that receiver's thread alone, the others on any.
+//! It owns the server's initialisation arguments. The callbacks may be called until the provider is freed. Callbacks
+//! with a receiver's context must be called on that receiver's thread, the others on any thread.
 
 use crate::abi::{
     Buffer, Gtid, InitArgs, LOG_ERROR, LOG_INFO, LOG_WARNING, MemberInfo, SourceId, TransactionMeta, Uuid,
@@ -17,41 +17,41 @@ const PRIMARY: c_int = 0;
 const NON_PRIMARY: c_int = 1;
 const DISCONNECTED: c_int = 2;
 
-/// A callback of the server said no. It has logged why.
+/// A callback of the server failed. The server has logged the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the server rejected {0}; see its error log")]
 pub struct Refused(pub &'static str);
 
-/// What it is called about.
+/// Metadata of an applied write set.
 #[derive(Clone, Copy, Debug)]
 pub struct Applied {
     /// The group.
     pub group: GroupId,
     /// Position of the write set.
     pub seqno: Seqno,
-    /// What it came after.
+    /// Position that it depends on.
     pub depends_on: Seqno,
-    /// Member it comes from.
+    /// Member of its origin.
     pub source: Uuid,
-    /// Connection there.
+    /// Connection at its origin.
     pub connection_id: u64,
     /// Flags of the write set.
     pub flags: u32,
 }
 
-/// The opaque word of the handle of a write set that is applied: a number, never an address. The server keeps such a
-/// handle for as long as it likes and comes back with it, when a receiver ends for example.
+/// The opaque word in the handle of an applied write set: a number, never an address. The server keeps such a handle
+/// for any time and passes it back, for example when a receiver ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AppliedMark(Seqno);
 
 impl AppliedMark {
-    /// What the word says; `None` for null and for addresses, which are even.
+    /// The mark in a word; `None` for null and for addresses, which are even.
     pub fn of(word: *mut c_void) -> Option<Self> {
         let word = word.addr();
         (word & 1 == 1).then_some(Self(Seqno((word >> 1) as i64)))
     }
 
-    /// Which write set.
+    /// Position of the write set.
     pub const fn seqno(self) -> Seqno {
         self.0
     }
@@ -61,7 +61,7 @@ impl AppliedMark {
     }
 }
 
-/// A receiver's context: the server's, passed back to it.
+/// A receiver's context, which is passed back to the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Receiver(pub *mut c_void);
 
@@ -72,13 +72,13 @@ pub struct Server {
     pub name: String,
     /// `wsrep_node_address`.
     pub address: String,
-    /// Where clients reach the server.
+    /// Address for clients.
     pub incoming_address: String,
-    /// Where files go.
+    /// Directory of the server's files.
     pub data_directory: PathBuf,
     /// `wsrep_provider_options`.
     pub options: String,
-    /// What the server says of its position.
+    /// Position that the server has reported.
     pub position: Option<(GroupId, Seqno)>,
 }
 
@@ -88,7 +88,7 @@ unsafe impl Send for Server {}
 unsafe impl Sync for Server {}
 
 /// # Safety
-/// Null, or a string that ends with 0.
+/// The pointer is null, or a zero-terminated string.
 unsafe fn text(pointer: *const c_char) -> String {
     if pointer.is_null() {
         return String::new();
@@ -98,10 +98,10 @@ unsafe fn text(pointer: *const c_char) -> String {
 }
 
 impl Server {
-    /// Copies what is only lent.
+    /// Copies the borrowed arguments.
     ///
     /// # Safety
-    /// `args` is what the server gives to `init`.
+    /// `args` is the argument of `init`.
     pub unsafe fn new(args: *const InitArgs) -> Self {
         // SAFETY: the caller's: all of it is valid during the call.
         let args = unsafe { std::ptr::read(args) };
@@ -127,37 +127,38 @@ impl Server {
     fn log(&self, level: c_int, line: &str) {
         let line = CString::new(line.replace('\0', " ")).unwrap_or_default();
         if let Some(log) = self.args.log {
-            // SAFETY: a string that ends with 0, as the server wants it.
+            // SAFETY: a zero-terminated string, as the server expects.
             unsafe { log(level, line.as_ptr()) };
         }
     }
 
-    /// A line of the error log.
+    /// Logs a line.
     pub fn note(&self, line: &str) {
         self.log(LOG_INFO, line);
     }
 
-    /// A line of the error log: something is not as it should be.
+    /// Logs a warning.
     pub fn warn(&self, line: &str) {
         self.log(LOG_WARNING, line);
     }
 
-    /// A line of the error log: something is wrong.
+    /// Logs an error.
     pub fn error(&self, line: &str) {
         self.log(LOG_ERROR, line);
     }
 
-    /// The server does not get its data, and without that it does not start. There is nothing to end in order yet.
+    /// Ends the process when the server did not get its data, without which it does not start. A clean shutdown is not
+    /// needed yet.
     pub fn end_process(&self, reason: &str) -> ! {
         self.error(&format!("{reason}. The server ends; started again, it tries again"));
         // SAFETY: nothing of the server runs after it, which would find a server that has not begun.
         unsafe { libc::_exit(1) }
     }
 
-    /// This life is in the group, with this view.
+    /// Reports that this incarnation is in the group, with this view.
     ///
     /// # Errors
-    /// The server says no.
+    /// The server's callback fails.
     pub fn connected(&self, group: GroupId, view: &View, me: Uuid) -> Result<(), Refused> {
         let memory = ViewMemory::new(group, view, me, PRIMARY, self.args.protocol_version);
         let call = self.args.connected.ok_or(Refused("to connect"))?;
@@ -165,19 +166,19 @@ impl Server {
         check(unsafe { call(self.args.app_context, memory.head()) }, "to connect")
     }
 
-    /// Others are there than before.
+    /// Reports a change of the view.
     ///
     /// # Errors
-    /// The server says no.
+    /// The server's callback fails.
     pub fn view(&self, receiver: Receiver, group: GroupId, view: &View, me: Uuid) -> Result<(), Refused> {
         let status = if view.members.is_empty() { DISCONNECTED } else { PRIMARY };
         self.view_of(receiver, group, view, me, status)
     }
 
-    /// Only these are here, fewer than most.
+    /// Reports a non-primary view of these members.
     ///
     /// # Errors
-    /// The server says no.
+    /// The server's callback fails.
     pub fn alone(&self, receiver: Receiver, group: GroupId, view: &View, me: Uuid) -> Result<(), Refused> {
         self.view_of(receiver, group, view, me, NON_PRIMARY)
     }
@@ -199,20 +200,20 @@ impl Server {
         )
     }
 
-    /// It has all that the others have.
+    /// Reports that the server has caught up with the others.
     ///
     /// # Errors
-    /// The server says no.
+    /// The server's callback fails.
     pub fn synced(&self) -> Result<(), Refused> {
         let call = self.args.synced.ok_or(Refused("to be synced"))?;
         // SAFETY: the context is the server's.
         check(unsafe { call(self.args.app_context) }, "to be synced")
     }
 
-    /// What a donor has to be told.
+    /// The request that a donor needs.
     ///
     /// # Errors
-    /// The server says no.
+    /// The server's callback fails.
     pub fn state_request(&self) -> Result<Vec<u8>, Refused> {
         let call = self.args.state_request.ok_or(Refused("to ask for its state"))?;
         let mut pointer: *mut c_void = std::ptr::null_mut();
@@ -225,15 +226,15 @@ impl Server {
         }
         // SAFETY: the server has allocated so many bytes with malloc for us.
         let request = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), len_bytes) }.to_vec();
-        // SAFETY: as above; nobody else has it.
+        // SAFETY: as above; this is the only reference.
         unsafe { libc::free(pointer) };
         Ok(request)
     }
 
-    /// Begins to send its state to who has made `request`.
+    /// Begins to send the server's state to the member that made `request`.
     ///
     /// # Errors
-    /// The server says no.
+    /// The server's callback fails.
     pub fn donate(
         &self,
         receiver: Receiver,
@@ -259,10 +260,10 @@ impl Server {
         check(code, "to donate")
     }
 
-    /// Applies a write set. Whether the receiver has to end.
+    /// Applies a write set. Returns whether the receiver has to end.
     ///
     /// # Errors
-    /// It could not be applied.
+    /// Applying failed.
     pub fn apply(
         &self,
         receiver: Receiver,
@@ -291,7 +292,7 @@ impl Server {
     }
 }
 
-/// As the server wants it.
+/// Metadata in the server's layout.
 pub fn meta(applied: &Applied, transaction_id: u64) -> TransactionMeta {
     TransactionMeta {
         gtid: Gtid { uuid: Uuid(applied.group.0), seqno: applied.seqno.0 },
@@ -343,7 +344,7 @@ impl ViewMemory {
     }
 }
 
-/// As much of a text as there is room for, with a 0 after it.
+/// Copies the longest prefix of a text that fits, with a 0 after it.
 fn put(place: &mut [u8], text: &str) {
     let mut len = text.len().min(place.len() - 1);
     while !text.is_char_boundary(len) {

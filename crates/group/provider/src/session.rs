@@ -137,7 +137,7 @@ pub struct Session {
     isolated: Mutex<HashMap<u64, Seqno>>,
     outcomes: Outcomes,
     place: Mutex<Option<Place>>,
-    /// The first position that is not applied here: the server has all up to it.
+    /// Everything up to this position is skipped here: the server's data has it already.
     start: AtomicI64,
     transfer: Mutex<Transfer>,
     transferred: Condvar,

@@ -1,22 +1,22 @@
-//! What a member finds again: its id, and the log of the group.
+//! Durable state of a member: its id, and the log of the group.
 //!
-//! Owns the files `redoubt_group.*.log` of the server's data directory. The log is one stream of frames on a log device
-//! ([`frames`]).
+//! It owns the files `redoubt_group.*.log` of the server's data directory. The log is one stream of frames on a log
+//! device ([`frames`]).
 //!
 //! | frame | content |
 //! |---|---|
 //! | record | a record of the consensus |
-//! | checkpoint | slot (8 bytes), count (4 bytes), records that take the place of all before, each with its length |
-//! | state | slot (8 bytes), what was ordered before it: an encoded [`crate::replica::Replica`] |
-//! | index | where what was chosen is ([`archive`]) |
+//! | checkpoint | slot (8 bytes), count (4 bytes), records that replace all earlier ones, each with its length |
+//! | state | slot (8 bytes), state before it: an encoded [`crate::replica::Replica`] |
+//! | index | positions of chosen entries ([`archive`]) |
 //!
-//! A checkpoint counts once a state with its slot is durable after it, and then the file `head` says where both are
-//! ([`head`]). It is written under another name and renamed, and is the last thing that a new store gets: without it
-//! there is no store. What is before the checkpoint this member does not need. It is kept for others, as much of it as
-//! [`Store::keep`] says.
+//! A checkpoint counts once a state with its slot is durable after it, and the file `head` has the positions of both
+//! ([`head`]). That file is written under another name and renamed. It is the last file of a new store: without it
+//! there is no store. This member does not need the log before the checkpoint. [`Store::keep`] sets how much of it is
+//! retained for others.
 //!
-//! Invariant: records are durable in their order. What is read is what was written: a frame that does not decode is an
-//! error that names its position, never the end.
+//! Invariant: records become durable in order, and are read as they were written. A frame that does not decode is an
+//! error with its position, never the end of the log.
 
 mod archive;
 mod directory;
@@ -40,24 +40,24 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How much of the log is kept for others, in bytes, if nothing else is said.
+/// Default amount of log that is retained for others, in bytes.
 pub const DEFAULT_KEPT_LEN_BYTES: u64 = 128 << 20;
 
-/// Why there is no store, or no more of it.
+/// Reason why a store cannot be opened or used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The log device.
+    /// The log device failed.
     #[error("the group's log: {0}{more}", more = instead(.0))]
     Device(#[from] LogDeviceError),
-    /// A file.
+    /// A file operation failed.
     #[error("the group's log: cannot {action}: {source}")]
     Io {
         /// The attempted action.
         action: &'static str,
-        /// Why not.
+        /// Its error.
         source: io::Error,
     },
-    /// Somebody else has it.
+    /// Another process uses it.
     #[error("the data directory is in use by another server that is a member of a group")]
     InUse,
     /// The head file is damaged.
@@ -77,17 +77,17 @@ pub enum StoreError {
         /// The defect.
         reason: String,
     },
-    /// A checkpoint took the place of what was not applied.
+    /// A checkpoint replaced entries that the server has not applied.
     #[error(
         "the group's log no longer has slot {0}, which this server needs; this is a defect of Redoubt: report it"
     )]
     Gone(Slot),
-    /// A mistake of this library.
+    /// An internal error of this library.
     #[error("the group's log: {0}; this is a defect of Redoubt: report it")]
     NoPlace(#[from] NoPlace),
 }
 
-/// What a device says of damage is for logs of which there may be copies.
+/// Corrects a device's advice about damage: unlike other logs, a group's log must not be replaced by a copy.
 fn instead(error: &LogDeviceError) -> &'static str {
     match error {
         LogDeviceError::Damaged { .. } | LogDeviceError::BadSegment { .. } => {
@@ -98,7 +98,7 @@ fn instead(error: &LogDeviceError) -> &'static str {
     }
 }
 
-/// Names of a member and its group.
+/// Ids of a member and its group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// The group.
@@ -107,24 +107,24 @@ pub struct Identity {
     pub member: MemberId,
 }
 
-/// What is in a store.
+/// Contents of a store.
 pub struct Found {
-    /// Who it is of.
+    /// Group and member.
     pub identity: Identity,
-    /// What was ordered before the checkpoint, encoded.
+    /// The encoded state at the checkpoint.
     pub replica: Vec<u8>,
-    /// What is damaged and not needed here, for people.
+    /// Damage in a part that is not needed here, for display.
     pub damage: Option<StoreError>,
 }
 
-/// A checkpoint whose state is not there yet.
+/// A checkpoint whose state is not written yet.
 struct Begun {
     slot: Slot,
     at: Seq,
     index: Option<Seq>,
 }
 
-/// See the module.
+/// Durable state of a member: its id, and the log of the group.
 pub struct Store {
     directory: Arc<dyn StorageDir>,
     device: Arc<dyn LogDevice>,
@@ -148,23 +148,23 @@ fn own_files(directory: &Path) -> Result<Arc<dyn StorageDir>, StoreError> {
 }
 
 impl Store {
-    /// Whether a data directory has one. Opens nothing.
+    /// Whether a data directory has a store. Opens nothing.
     pub fn is_in(directory: &Path) -> bool {
         directory.join(directory::full(HEAD)).exists()
     }
 
-    /// Opens what is in a data directory; `None` if there is nothing.
+    /// Opens the store of a data directory; `None` if there is none.
     ///
     /// # Errors
-    /// It is damaged, or cannot be read.
+    /// The store is damaged or unreadable.
     pub fn open(directory: &Path) -> Result<Option<(Self, Found)>, StoreError> {
         Self::open_on(own_files(directory)?, segments())
     }
 
-    /// The same, in any directory that has nothing else.
+    /// [`Store::open`] for any directory without other files.
     ///
     /// # Errors
-    /// As of [`Store::open`].
+    /// Those of [`Store::open`].
     pub fn open_on(
         directory: Arc<dyn StorageDir>,
         segments: SegmentOptions,
@@ -183,10 +183,10 @@ impl Store {
         Ok(Some((store, Found { identity, replica, damage })))
     }
 
-    /// Makes a new one in a data directory, in the place of whatever there was.
+    /// Creates a store in a data directory. An existing one is removed.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Writing failed.
     pub fn create(
         directory: &Path,
         identity: Identity,
@@ -196,7 +196,7 @@ impl Store {
     ) -> Result<Self, StoreError> {
         let directory = own_files(directory)?;
         let mut names = directory.list().map_err(io_error("list the data directory"))?;
-        // Without its head the rest is nothing.
+        // Without its head a store does not exist.
         names.sort_by_key(|name| name != HEAD);
         for name in names {
             directory.remove(&name).map_err(io_error("remove a file of an earlier group"))?;
@@ -211,36 +211,36 @@ impl Store {
         Ok(store)
     }
 
-    /// Whose it is.
+    /// Group and member of the store.
     pub const fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// How much of the log is kept for others, before the checkpoint.
+    /// Sets how much of the log before the checkpoint is retained for others.
     pub const fn keep(&mut self, len_bytes: u64) {
         self.kept_len_bytes = len_bytes;
     }
 
-    /// Records of the member, from the checkpoint on, to be read once before others are written.
+    /// The member's records from the checkpoint on, to be read once, before others are appended.
     pub fn records(&self) -> Records {
         Records::new(self, Some(Arc::clone(&self.archive)))
     }
 
-    /// The same, only to look at them, at any time.
+    /// The same records, read-only, at any time.
     pub fn look(&self) -> Records {
         Records::new(self, None)
     }
 
-    /// Whether there are no more than so many records.
+    /// Whether there are at most this many records.
     ///
     /// # Errors
-    /// As of [`Records`].
+    /// Those of [`Records`].
     pub fn has_at_most(&self, count: usize) -> Result<bool, StoreError> {
         let found: Result<Vec<_>, _> = self.look().take(count + 1).collect();
         Ok(found?.len() <= count)
     }
 
-    /// What was chosen, to be read by slot.
+    /// The chosen entries, by slot.
     pub fn archive(&self) -> Arc<Archive> {
         Arc::clone(&self.archive)
     }
@@ -257,7 +257,7 @@ impl Store {
         Ok(())
     }
 
-    /// What is in these slots was chosen, as the records say it that were appended last.
+    /// Marks these slots as chosen, with the contents of the last appended records.
     ///
     /// # Errors
     /// [`StoreError::NoPlace`], [`StoreError::Device`].
@@ -268,7 +268,7 @@ impl Store {
         Ok(())
     }
 
-    /// As [`Store::chosen`], of what is being read: nothing is written.
+    /// [`Store::chosen`] during recovery: nothing is written.
     ///
     /// # Errors
     /// [`StoreError::NoPlace`].
@@ -276,24 +276,24 @@ impl Store {
         Ok(self.archive.chosen(slots).map(drop)?)
     }
 
-    /// For a thread that makes things durable while others go on.
+    /// The device, for a thread that syncs it while others continue.
     pub fn device(&self) -> Arc<dyn LogDevice> {
         Arc::clone(&self.device)
     }
 
-    /// How many bytes were written since the last checkpoint.
+    /// Number of bytes written since the last checkpoint.
     pub fn len_since_checkpoint_bytes(&self) -> u64 {
         self.device.end().0 - self.checkpoint.0
     }
 
-    /// Whether a checkpoint waits for its state.
+    /// Whether a checkpoint has no state yet.
     pub const fn is_checkpoint_begun(&self) -> bool {
         self.begun.is_some()
     }
 
-    /// Writes what takes the place of all records so far, except for the state at `slot`. Not while indexes have what was
-    /// chosen after `slot`: after a crash the member has to be told again what they know, and what comes after the
-    /// checkpoint has to begin with an index of its first slots. Whether it is begun.
+    /// Begins a checkpoint: writes the records that replace all previous ones; the state at `slot` follows. Returns
+    /// whether it was begun. It is not while indexes contain slots from `slot` on: after a crash the member must learn
+    /// these choices again, and the log after the checkpoint must begin with an index of its first slots.
     ///
     /// # Errors
     /// [`StoreError::Device`].
@@ -316,13 +316,14 @@ impl Store {
             put_bytes(&mut content, &bytes);
         }
         let at = frames::put(&*self.device, Kind::Checkpoint, &[&content])?;
-        // What is not chosen yet is here, too: what was before may be given up.
+        // The records contain the entries that are not chosen yet, so the log before the checkpoint is not needed for
+        // them.
         records.iter().for_each(|record| self.archive.wrote(record, at));
         self.begun = Some(Begun { slot, at, index });
         Ok(true)
     }
 
-    /// Writes the state at the slot of the checkpoint that was begun, and gives up what was before and is not kept.
+    /// Writes the state at the slot of the begun checkpoint, and discards the log before it that is not retained.
     ///
     /// # Errors
     /// [`StoreError::Device`], [`StoreError::Io`].
@@ -338,7 +339,7 @@ impl Store {
     }
 }
 
-/// The slot of the checkpoint, and the state there.
+/// Slot and state of the checkpoint.
 fn state(device: &Arc<dyn LogDevice>, head: &Head) -> Result<(Slot, Vec<u8>), StoreError> {
     let missing = |position: Seq, what: &str| StoreError::Frame {
         position: position.0,
@@ -359,12 +360,12 @@ fn state(device: &Arc<dyn LogDevice>, head: &Head) -> Result<(Slot, Vec<u8>), St
     Err(missing(head.checkpoint, "state"))
 }
 
-/// Records of a store, read one after the other.
+/// Iterator over the records of a store.
 pub struct Records {
     frames: Frames,
-    /// Told where they are.
+    /// Receives the position of each record.
     archive: Option<Arc<Archive>>,
-    /// Of the checkpoint.
+    /// Records of the checkpoint.
     first: VecDeque<Record>,
     is_begun: bool,
 }
@@ -395,7 +396,7 @@ impl Records {
                         archive.found(&frame)?;
                     }
                 }
-                // A checkpoint whose head was not written any more.
+                // A checkpoint whose head was never written.
                 Kind::Checkpoint | Kind::State => {}
             }
         }

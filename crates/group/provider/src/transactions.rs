@@ -1,18 +1,20 @@
-//! Transactions of this server between their first key and their end, and what may become of each.
+//! Local transactions from their first key to their end, with their state transitions.
 //!
 //! | from | to | when |
 //! |---|---|---|
-//! | executing | replicating | the server asks for its verdict |
-//! | replicating | passed, conflict | it comes in the order |
-//! | passed | entered, left | it commits in its turn |
-//! | left | executing | it was a part, and the next one is to come |
-//! | executing, replicating, passed | to give way | an applier needs its locks: it is rolled back, and replayed if it passed |
+//! | executing | replicating | the server requests certification |
+//! | replicating | passed, conflict | it is ordered |
+//! | passed | entered, left | it commits at its position |
+//! | left | executing | it was a part, and the next one follows |
+//! | executing, replicating, passed | victim | an applier needs its locks: it is rolled back, and replayed if it passed
+//! |
 //!
-//! Whether a transaction gives way or commits is decided under its own lock: it enters the commit order and is made to
-//! give way never both. A part of one (streaming replication) can be made to give way at any time, also after it was
-//! stored: its rows are not committed, and what is stored is removed again.
+//! A transaction's own lock decides between commit and brute-force abort: it never enters the commit order as a victim.
+//! A part of it (streaming replication) can become a victim at any time, even after it was stored: its rows are not
+//! committed, and the stored part is removed again.
 //!
-//! Lock order: a place of [`crate::monitors::CommitOrder`], the lock of a transaction. The registry's lock is held alone.
+//! Lock order: a place of [`crate::monitors::CommitOrder`], the lock of a transaction. The registry's lock is not held
+//! with others.
 
 use crate::certification::Verdict;
 use crate::write_set::{Keys, Seqno, WriteSet};
@@ -20,25 +22,25 @@ use redoubt_locks::IgnorePoison;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// How far it is.
+/// Stage of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
     /// Its statements run.
     Executing,
-    /// It is on its way to the order.
+    /// It is being ordered.
     Replicating,
-    /// It has its place and no conflict.
+    /// It has a position and no conflict.
     Passed,
-    /// It has its place and conflicts with one before it.
+    /// It has a position and conflicts with an earlier write set.
     Conflict,
-    /// It will never be in the order: this member has left the group.
+    /// It will never be ordered: this member has left the group.
     Lost,
 }
 
-/// What is known of one.
+/// State of a transaction.
 #[derive(Debug)]
 pub struct State {
-    /// How far it is.
+    /// Its stage.
     pub stage: Stage,
     /// Its keys.
     pub keys: Keys,
@@ -48,38 +50,38 @@ pub struct State {
     pub flags: u32,
     /// Its connection.
     pub connection_id: u64,
-    /// Its place.
+    /// Its position.
     pub seqno: Option<Seqno>,
-    /// What it has to come after.
+    /// Position that it depends on.
     pub depends_on: Seqno,
-    /// It has to give way.
+    /// It is a victim.
     pub gives_way: bool,
     /// A part of it has passed before.
     pub has_parts: bool,
-    /// The other servers have given up its parts.
+    /// The other servers have rolled back its parts.
     pub is_broken_off: bool,
-    /// It is replayed: it does not give way again.
+    /// It is being replayed: it does not become a victim again.
     pub is_replaying: bool,
-    /// It commits.
+    /// It has entered the commit order.
     pub has_entered: bool,
-    /// It has committed, or passed its place on.
+    /// It has committed, or released its position.
     pub has_left: bool,
-    /// Nothing of it is left to do.
+    /// No work is left for it.
     pub is_finished: bool,
 }
 
 impl State {
-    /// What is in the order, or goes there, is the end of the transaction and not a part of it.
+    /// Whether the current proposal is the end of the transaction, and not a part of it.
     pub const fn commits(&self) -> bool {
         self.flags & WriteSet::END != 0
     }
 
-    /// A part of it was stored, and nothing more is to be done for that.
+    /// Whether a part of it was stored, and no work is left for that part.
     pub const fn has_stored_part(&self) -> bool {
         matches!(self.stage, Stage::Passed) && !self.commits() && self.has_left && !self.is_finished
     }
 
-    /// The part is done with.
+    /// Resets the state for the next part.
     fn go_on(&mut self) {
         let (has_parts, is_broken_off) = (self.has_parts, self.is_broken_off);
         *self = Self { has_parts, is_broken_off, ..Self::new(Stage::Executing, None) };
@@ -105,24 +107,24 @@ impl State {
     }
 }
 
-/// Transactions of this server between their first key and their end, and what may become of each.
+/// A local or an applied transaction.
 #[derive(Debug)]
 pub struct Transaction {
-    /// The server's number.
+    /// The server's id.
     pub id: u64,
-    /// Of this server, and not an applied one.
+    /// It is a transaction of this server, and not an applied one.
     pub is_local: bool,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Transaction {
-    /// One that begins.
+    /// A local transaction that begins.
     pub fn local(id: u64) -> Arc<Self> {
         Self::new(id, true, Stage::Executing, None)
     }
 
-    /// One that comes from elsewhere, or has to be applied again.
+    /// An applied transaction: of another server, or replayed.
     pub fn applied(id: u64, seqno: Seqno) -> Arc<Self> {
         Self::new(id, false, Stage::Passed, Some(seqno))
     }
@@ -132,12 +134,12 @@ impl Transaction {
         Arc::new(Self { id, is_local, state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Its state.
+    /// Locks the state.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().ignore_poison()
     }
 
-    /// A part of it is done with: it goes on, unless it has to give way.
+    /// Continues after a part, unless it is a victim. Returns whether it continues.
     pub fn go_on(&self) -> bool {
         let mut state = self.state();
         if !state.gives_way {
@@ -146,7 +148,7 @@ impl Transaction {
         !state.gives_way
     }
 
-    /// It has come in the order.
+    /// Records position and verdict.
     pub fn ordered(&self, seqno: Seqno, verdict: Verdict) {
         let mut state = self.state();
         state.seqno = Some(seqno);
@@ -162,7 +164,7 @@ impl Transaction {
         self.changed.notify_all();
     }
 
-    /// It will not come any more.
+    /// Marks a transaction that will never be ordered.
     pub fn lost(&self) {
         let mut state = self.state();
         if state.stage == Stage::Replicating {
@@ -172,7 +174,7 @@ impl Transaction {
         self.changed.notify_all();
     }
 
-    /// Waits until it has come.
+    /// Waits until it is ordered or lost.
     pub fn wait_ordered(&self) -> MutexGuard<'_, State> {
         let mut state = self.state();
         while state.stage == Stage::Replicating {
@@ -182,7 +184,7 @@ impl Transaction {
     }
 }
 
-/// The local ones, by the server's number.
+/// Local transactions, by the server's id.
 #[derive(Debug, Default)]
 pub struct Transactions(Mutex<HashMap<u64, Arc<Transaction>>>);
 
@@ -191,19 +193,19 @@ impl Transactions {
         self.0.lock().ignore_poison()
     }
 
-    /// A new one.
+    /// Begins a transaction.
     pub fn begin(&self, id: u64) -> Arc<Transaction> {
         let transaction = Transaction::local(id);
         self.map().insert(id, Arc::clone(&transaction));
         transaction
     }
 
-    /// One that is there.
+    /// The transaction with an id, if there is one.
     pub fn get(&self, id: u64) -> Option<Arc<Transaction>> {
         self.map().get(&id).cloned()
     }
 
-    /// The last place that one of them has to commit in.
+    /// The last position in which a local transaction has to commit.
     pub fn last_place(&self) -> Option<Seqno> {
         let place = |transaction: &Arc<Transaction>| {
             let state = transaction.state();
@@ -216,7 +218,7 @@ impl Transactions {
         self.map().values().cloned().collect()
     }
 
-    /// The other servers have given up all of which they have parts.
+    /// Marks all transactions with parts: the other servers have rolled these back.
     pub fn break_off(&self) {
         for transaction in self.all() {
             let mut state = transaction.state();
@@ -224,12 +226,12 @@ impl Transactions {
         }
     }
 
-    /// Whether there is one that the others have given up, and this server has not yet.
+    /// Whether the others have rolled back a transaction, and this server has not yet.
     pub fn has_broken_off(&self) -> bool {
         self.all().iter().any(|transaction| transaction.state().is_broken_off)
     }
 
-    /// It has ended.
+    /// Removes an ended transaction.
     pub fn end(&self, transaction: &Arc<Transaction>) {
         let mut map = self.map();
         if map.get(&transaction.id).is_some_and(|found| Arc::ptr_eq(found, transaction)) {

@@ -1,4 +1,4 @@
-//! Calls of the server's threads: about transactions, DDL, positions and states.
+//! Calls of the server's threads: transactions, DDL, positions and state transfers.
 
 use super::{Table, guarded, session};
 use crate::abi::{Buffer, Gtid, Key, Status, TransactionMeta, Uuid, WriteSetHandle};
@@ -29,10 +29,10 @@ pub(super) unsafe extern "C" fn free_connection(_: Table, _: u64) -> c_int {
     Status::Ok as c_int
 }
 
-/// What a function does in its session; without one there is no group.
+/// Runs the body of a function with its session; fails without one.
 ///
 /// # Safety
-/// The server's table.
+/// `table` is the server's table.
 unsafe fn in_session(table: Table, what: &str, body: impl FnOnce(&Arc<Session>) -> Status) -> c_int {
     guarded(what, || {
         // SAFETY: the caller's.
@@ -41,7 +41,7 @@ unsafe fn in_session(table: Table, what: &str, body: impl FnOnce(&Arc<Session>) 
 }
 
 /// # Safety
-/// Null, or so many buffers, each with its bytes.
+/// The pointer is null, or to `count` buffers, each with its bytes.
 unsafe fn buffers<'a>(pointer: *const Buffer, count: usize) -> impl Iterator<Item = &'a [u8]> {
     let buffers = match pointer.is_null() {
         true => &[],
@@ -56,7 +56,7 @@ unsafe fn buffers<'a>(pointer: *const Buffer, count: usize) -> impl Iterator<Ite
 }
 
 /// # Safety
-/// Null, or so many keys, each with its parts.
+/// The pointer is null, or to `count` keys, each with its parts.
 unsafe fn add_keys(keys: &mut Keys, pointer: *const Key, count: usize, kind: KeyKind) {
     if pointer.is_null() {
         return;
@@ -69,8 +69,8 @@ unsafe fn add_keys(keys: &mut Keys, pointer: *const Key, count: usize, kind: Key
     }
 }
 
-/// The transaction of a handle: a local one that the server has shown before, or one that is being applied. The server
-/// comes back with a handle of the latter after it was applied, too, when nobody waits for it any more.
+/// The transaction of a handle: a local one that the server has registered before, or an applied one. The server also
+/// passes handles of applied transactions when these are finished.
 ///
 /// # Safety
 /// Null, or a handle of the server; its opaque word is null, a mark, or came from this library and was not released.
@@ -85,7 +85,7 @@ unsafe fn known(session: &Session, handle: *const WriteSetHandle) -> Option<Arc<
     }
 }
 
-/// One count more of a local transaction.
+/// Another reference to a local transaction.
 ///
 /// # Safety
 /// The opaque word of a handle: neither null nor a mark, and not released.
@@ -98,7 +98,7 @@ unsafe fn another(opaque: *mut c_void) -> Arc<Transaction> {
     }
 }
 
-/// The transaction of a handle of a local one. It keeps one count for itself until it is released.
+/// The local transaction of a handle, which keeps one reference until it is released.
 ///
 /// # Safety
 /// As [`known`].
@@ -117,7 +117,7 @@ unsafe fn local(session: &Session, handle: *mut WriteSetHandle) -> Option<Arc<Tr
 }
 
 /// # Safety
-/// Null, or a place for it.
+/// The pointer is null, or writable.
 unsafe fn put_meta(place: *mut TransactionMeta, applied: Option<Applied>, transaction_id: u64) {
     // SAFETY: the caller's.
     if let (Some(place), Some(applied)) = (unsafe { place.as_mut() }, applied) {
@@ -139,7 +139,7 @@ pub(super) unsafe extern "C" fn append_key(
     _copy: bool,
 ) -> c_int {
     let append = |session: &Arc<Session>| {
-        // One that is not known is held to be the strongest: it conflicts with everything.
+        // An unknown kind counts as the strongest, which conflicts with everything.
         let kind = u8::try_from(kind).ok().and_then(KeyKind::from_number).unwrap_or(KeyKind::Exclusive);
         // SAFETY: the server's handle and keys.
         let Some(transaction) = (unsafe { local(session, handle) }) else { return Status::Fatal };
@@ -161,7 +161,7 @@ pub(super) unsafe extern "C" fn append_data(
 ) -> c_int {
     let append = |session: &Arc<Session>| {
         if kind != 0 {
-            // Annotations and what need not be ordered: nothing depends on it.
+            // Annotations and unordered data: nothing depends on them.
             return Status::Ok;
         }
         // SAFETY: the server's handle.
@@ -261,7 +261,7 @@ pub(super) unsafe extern "C" fn release(table: Table, handle: *mut WriteSetHandl
     })
 }
 
-/// A transaction of which parts were sent is given up.
+/// Rolls back a transaction with ordered parts.
 pub(super) unsafe extern "C" fn rollback(table: Table, transaction_id: u64, _: *const Buffer) -> c_int {
     // SAFETY: the server's table.
     unsafe { in_session(table, "rollback", |session| session.give_up(transaction_id)) }
@@ -375,7 +375,8 @@ pub(super) unsafe extern "C" fn to_execute_end(
         // SAFETY: the server's buffer.
         let said: Vec<u8> =
             unsafe { buffers(error, usize::from(!error.is_null())) }.flatten().copied().collect();
-        // If it went otherwise elsewhere, this server has left and has said so. Its statement has ended all the same.
+        // If the outcome differs from the majority's, this server has left and logged it. Its statement has ended
+        // anyway.
         let _ = session.end_isolation(connection_id, &said);
         Status::Ok
     };

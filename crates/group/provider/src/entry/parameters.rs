@@ -1,6 +1,6 @@
-//! What servers of later series ask of a library that they have loaded, beside the table of functions.
+//! Functions that servers of later series look up in the library, in addition to the table of functions.
 //!
-//! They look for these functions by name. Without the list of parameters they do not use the library.
+//! They are looked up by name. Without the list of parameters such a server does not use the library.
 
 use super::{Table, guarded, lock, provider};
 use crate::abi::{
@@ -10,10 +10,10 @@ use crate::abi::{
 use crate::options::{Options, parameters};
 use std::ffi::{CString, c_int, c_void};
 
-/// Says each option to the server, in turn.
+/// Passes each option to the server, one after the other.
 ///
 /// # Safety
-/// A table that [`super::wsrep_loader`] has filled; the server's function and what it wants with it.
+/// `table` was filled by [`super::wsrep_loader`]; `take` and `context` are the server's function and its argument.
 unsafe extern "C" fn get(table: Table, take: Option<ParameterTaker>, context: *mut c_void) -> c_int {
     guarded("parameters", || {
         let Some(take) = take else { return Status::NodeFail as c_int };
@@ -31,7 +31,7 @@ unsafe extern "C" fn get(table: Table, take: Option<ParameterTaker>, context: *m
             };
             let flags = kind | if parameter.is_live { 0 } else { PARAMETER_READ_ONLY };
             let parameter = Parameter { flags, name: parameter.name.as_ptr(), value };
-            // SAFETY: the server's function; it copies what it is given, which lives until after the call.
+            // SAFETY: the server's function; it copies its argument, which lives until after the call.
             let status = unsafe { take(&raw const parameter, context) };
             if status != Status::Ok as c_int {
                 return status;
@@ -41,10 +41,10 @@ unsafe extern "C" fn get(table: Table, take: Option<ParameterTaker>, context: *m
     })
 }
 
-/// Where the list comes from.
+/// Sets the function that lists the parameters.
 ///
 /// # Safety
-/// Null, or a service that can be written.
+/// The pointer is null, or to a writable service.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wsrep_init_config_service_v1(service: *mut ParameterService) -> c_int {
     // SAFETY: the caller's.
@@ -57,17 +57,17 @@ pub unsafe extern "C" fn wsrep_init_config_service_v1(service: *mut ParameterSer
     }
 }
 
-/// The other way round.
+/// Counterpart of [`wsrep_init_config_service_v1`].
 #[unsafe(no_mangle)]
 pub extern "C" fn wsrep_deinit_config_service_v1() {}
 
-/// The server offers to be told how far a state transfer is (`wsrep_status_file`). Nothing is said: its own script
-/// transfers the state. Taking the offer saves a warning at each start.
+/// The server offers a service for the progress of state transfers (`wsrep_status_file`). It is not used, as the
+/// server's own script transfers the state. Accepting the offer saves a warning at each start.
 #[unsafe(no_mangle)]
 pub extern "C" fn wsrep_init_event_service_v1(_service: *mut c_void) -> c_int {
     0
 }
 
-/// The other way round.
+/// Counterpart of [`wsrep_init_event_service_v1`].
 #[unsafe(no_mangle)]
 pub extern "C" fn wsrep_deinit_event_service_v1() {}

@@ -1,4 +1,4 @@
-//! Status variables: what `SHOW STATUS LIKE 'wsrep_%'` has from the library.
+//! Status variables: the library's part of `SHOW STATUS LIKE 'wsrep_%'`.
 
 use super::{Table, guarded, session};
 use crate::abi::{VARIABLE_INTEGER, VARIABLE_TEXT, Variable};
@@ -8,13 +8,13 @@ use crate::session::Session;
 use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A list for the server. Names and texts are constants, or those beside it.
+/// A list for the server. Names and texts are constants, or are in `_texts`.
 struct List {
     variables: Vec<Variable>,
     _texts: Vec<CString>,
 }
 
-/// As Galera has them, so that health checks know what to do.
+/// Number and name of the state as in Galera, so that health checks recognise them.
 fn state(session: &Session) -> (i64, &'static CStr) {
     if session.is_over() {
         (0, c"Initialized")
@@ -66,7 +66,7 @@ fn numbers(session: &Session) -> Vec<(&'static CStr, i64)> {
     ]
 }
 
-/// Texts: what is said of the group, and one for each member.
+/// Text variables: those of the group, and one for each member.
 fn texts(session: &Session) -> Vec<(CString, CString)> {
     let own_applied = session.finished();
     let members = super::lock(&session.status().members);
@@ -75,7 +75,7 @@ fn texts(session: &Session) -> Vec<(CString, CString)> {
     let of_group = [
         (c"incoming_addresses", incoming.join(",")),
         (c"local_state_uuid", session.group().to_string()),
-        // As `mysql.wsrep_cluster_members` has this life of this server.
+        // As `mysql.wsrep_cluster_members` has this incarnation of this server.
         (c"gcomm_uuid", GroupId(session.uuid().0).to_string()),
     ];
     let of_group =
@@ -109,13 +109,13 @@ pub(super) unsafe extern "C" fn get(table: Table) -> *mut Variable {
         let texts = texts.into_iter().flat_map(|(name, value)| [name, value]).collect();
         let mut list = List { variables, _texts: texts };
         let pointer = list.variables.as_mut_ptr();
-        // The server gives back the pointer alone: the list is found by it.
+        // The server returns only the pointer, by which the list is found.
         super::lock(&LISTS).push((pointer as usize, list));
         pointer
     })
 }
 
-/// Lists that the server has not given back.
+/// Lists that the server has not freed.
 static LISTS: std::sync::Mutex<Vec<(usize, List)>> = std::sync::Mutex::new(Vec::new());
 
 // SAFETY: its pointers lead to constants and to its own texts.

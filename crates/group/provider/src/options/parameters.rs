@@ -1,16 +1,16 @@
-//! The options by name and value, for servers that make a variable of each.
+//! The options by name and value, for servers that expose each of them as a variable.
 //!
-//! MariaDB 11.4 and later ask every provider for this list when it is loaded, and use no provider that has none; with
-//! `plugin_wsrep_provider=ON` the variables are `wsrep_provider_redoubt_tls` and so on, in the place of
-//! `wsrep_provider_options`. Galera's options that mean nothing here are not among them.
+//! MariaDB 11.4 and later request this list from every provider at load time, and use no provider without one. With
+//! `plugin_wsrep_provider=ON` the variables are `wsrep_provider_redoubt_tls` and so on, instead of
+//! `wsrep_provider_options`. Ignored Galera options are not listed.
 
 use super::{DEFAULT_CATCH_UP_LEN_BYTES, DEFAULT_KEPT_LEN_BYTES, DEFAULT_LEN_BYTES, Options, REMOVE};
 use std::ffi::CStr;
 
-/// What an option holds.
+/// Value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A text, as [`Options::set`] takes it. Empty: nothing.
+    /// A text in the format of [`Options::set`]. Empty: not set.
     Text(String),
     /// On or off.
     Switch(bool),
@@ -21,16 +21,16 @@ pub enum Value {
 /// An option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// As in `wsrep_provider_options`.
+    /// Name, as in `wsrep_provider_options`.
     pub name: &'static CStr,
-    /// What holds.
+    /// Current value.
     pub value: Value,
-    /// It can be set while the server runs.
+    /// It can be set at run time.
     pub is_live: bool,
 }
 
 impl Options {
-    /// All that can be set. A path or a name that is not text as the server has it is shown as far as it is.
+    /// All options. Bytes of a path or name that are not UTF-8 are replaced.
     pub fn parameters(&self) -> Vec<Parameter> {
         let given = |name: &CStr, otherwise: &str| {
             let given = name.to_str().ok().and_then(|name| self.given.get(name));

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 pub(super) type Greeted = (Arc<dyn Connection>, MemberId, Vec<String>);
 
-/// Why a greeting came to nothing.
+/// Reason why a greeting failed.
 enum NotGreeted {
-    /// As a legacy member does it that gets an announcement.
+    /// The reaction of a legacy member to an announcement.
     NoAnswer,
     Because(String),
 }
@@ -24,7 +24,7 @@ impl From<String> for NotGreeted {
     }
 }
 
-/// As a member that negotiates, then as a legacy one.
+/// Greets as a negotiating member, then as a legacy one.
 pub(super) fn greet_either_way(shared: &Shared, address: &str) -> Result<Greeted, String> {
     let greeted = match greet(shared, address, false) {
         Err(NotGreeted::NoAnswer) if shared.announced.versions().oldest() <= LEGACY_VERSION => {
@@ -74,7 +74,7 @@ fn greet(shared: &Shared, address: &str, is_legacy: bool) -> Result<Greeted, Not
         Ok(Some(Frame::Answer(Answer::Refused { reason }))) => Err(format!("refused: {reason}").into()),
         Ok(Some(_)) => Err("answered with something else".to_owned().into()),
         Ok(None) => Err(NotGreeted::NoAnswer),
-        // It had not read all when it ended the connection.
+        // The other side has closed the connection with unread bytes.
         Err(FrameError::Io(error))
             if [ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof].contains(&error.kind()) =>
         {
@@ -84,7 +84,7 @@ fn greet(shared: &Shared, address: &str, is_legacy: bool) -> Result<Greeted, Not
     }
 }
 
-/// With both versions, and the way out.
+/// Message with both versions, and advice.
 pub(super) fn disagreement(error: &Disagreement) -> String {
     format!("{error}; install the same version of Redoubt on all servers of the group, one after the other")
 }
@@ -96,7 +96,7 @@ pub(super) fn answer(shared: &Shared, hello: &Hello) -> Answer {
     }
     let Place { group, history, .. } = lock(&shared.place).clone();
     let nobody = GroupId::default();
-    // From the other side's point of view, since it gets the answer.
+    // From the point of view of the other side, which receives the answer.
     if let Err(error) = hello.announced.agree(shared.announced) {
         return Answer::Refused { reason: disagreement(&error) };
     }
@@ -113,7 +113,7 @@ pub(super) fn answer(shared: &Shared, hello: &Hello) -> Answer {
         return Answer::Refused { reason };
     }
     if hello.group == group && group != nobody && !shared.trust.is_member(hello.member) {
-        // The membership of a new member may reach this member later than that one. It tries again.
+        // This member may receive the new member's membership later than the new member itself, which then tries again.
         let reason = "it does not know this member any more: if it was removed or replaced, shut this server down, remove \
                       redoubt_group.*.log from its data directory, and start it; it joins as a new member";
         return Answer::Refused { reason: reason.into() };

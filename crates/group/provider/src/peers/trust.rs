@@ -1,7 +1,7 @@
-//! Who may be at the other end of a connection.
+//! Authentication of the other end of a connection.
 //!
-//! With certificates: a member of this group, by its name, that is among those who may be members, and that does not
-//! speak for a member that has another name. Without: whoever reaches the port.
+//! With certificates: a member of this group, by its name, that is one of the permitted members, and does not claim the
+//! id of a member with another name. Without certificates: any process that reaches the port.
 
 use redoubt_consensus::types::MemberId;
 use redoubt_transport::connect::{connect_tcp, host};
@@ -12,22 +12,22 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long one that is refused may take to read why.
+/// How long a refused peer may take to read the reason.
 const SOFT_END: Duration = Duration::from_secs(1);
 
-/// What the group knows of its members.
+/// The members of the group, as far as this member has them.
 pub trait Members: Send + Sync {
-    /// Name of a member, if it has ever been there.
+    /// Name of a member, if it was ever present.
     fn name_of(&self, member: MemberId) -> Option<String>;
 
-    /// Whether it is a member now, as far as this one knows.
+    /// Whether it is a member now, by this member's state.
     fn is_member(&self, member: MemberId) -> bool;
 }
 
-/// See the module.
+/// Authentication of the other end of a connection.
 pub struct Trust {
     tls: Option<MemberTls>,
-    /// Names of those that may be members; empty: all that have a certificate.
+    /// Names of permitted members; empty: all with a certificate.
     members: BTreeSet<String>,
     known: Box<dyn Members>,
 }
@@ -38,13 +38,13 @@ impl Trust {
         Self { tls, members, known }
     }
 
-    /// See [`Members::is_member`].
+    /// [`Members::is_member`].
     pub fn is_member(&self, member: MemberId) -> bool {
         self.known.is_member(member)
     }
 
-    /// Greets one that has connected, within the time. Not a word of its protocol was read. The second value says why
-    /// changed certificates are not used.
+    /// Performs the handshake of an accepted connection within the time, before anything of its protocol is read. The
+    /// second value is the reason why changed certificates are not used.
     pub fn accept(
         &self,
         stream: TcpStream,
@@ -93,7 +93,7 @@ impl Trust {
         }
     }
 
-    /// Whether who is at the other end may say that it is this member. If not, why.
+    /// Checks whether the peer may act as this member. The error is the reason why not.
     pub fn check(&self, identity: &Identity, member: MemberId) -> Result<(), String> {
         if self.tls.is_none() {
             return Ok(());

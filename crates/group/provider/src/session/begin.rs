@@ -1,15 +1,15 @@
-//! What a member starts from.
+//! The initial state of a member.
 //!
-//! | its files | asked for a new group | what happens |
+//! | its files | new group requested | result |
 //! |---|---|---|
-//! | none | yes | it begins one: its data is the beginning |
-//! | none | no | it is a newcomer: a member takes it in, another server gives it its state |
-//! | a store | no | it goes on from its log and from the position of its data |
-//! | a store, and `grastate.dat` was removed | no | another server gives it its state; if none has any, it goes on |
-//! | a store, of one of several members | yes | refused: it would have two histories |
-//! | a store, of the only member | yes | it goes on |
+//! | none | yes | it begins a group: its data is the beginning |
+//! | none | no | it is a newcomer: a member adds it to the membership, another server sends its state |
+//! | a store | no | it continues from its log and from the position of its data |
+//! | a store, and `grastate.dat` was removed | no | another server sends its state; if none has any, it continues |
+//! | a store, of one of several members | yes | refused: there would be two histories |
+//! | a store, of the only member | yes | it continues |
 //!
-//! An address without members is asking for a new group only where there are no files.
+//! An address without members requests a new group only where there are no files.
 
 use super::outcomes::Outcomes;
 use super::saved_state;
@@ -40,51 +40,51 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Why there is no group.
+/// Reason why the server does not connect.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The log.
+    /// The log failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What was ordered.
+    /// The stored state is invalid.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
-    /// The position of the data.
+    /// The position of the data is unknown.
     #[error(transparent)]
     Position(#[from] PositionError),
-    /// An option.
+    /// An option is invalid.
     #[error(transparent)]
     Option(#[from] OptionError),
-    /// The address.
+    /// The address is not available.
     #[error("cannot listen on {address}: {source}; set wsrep_node_address or the provider option base_port")]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why not.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Something of the system.
+    /// A system call failed.
     #[error("cannot {action}: {source}")]
     System {
-        /// What.
+        /// The attempted action.
         action: &'static str,
-        /// Why not.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Two histories.
+    /// There would be two histories.
     #[error(
         "this server is a member of a group already; start it without --wsrep-new-cluster, and the group \
          resumes once a majority of its members is up. To begin another group, remove redoubt_group.*.log \
          from its data directory first"
     )]
     MemberAlready,
-    /// Nobody to ask.
+    /// There is no member to ask.
     #[error(
         "wsrep_cluster_address {0:?} names no member of the group; use gcomm://HOST:PORT,HOST:PORT. To begin a \
          group, start the first server with --wsrep-new-cluster"
     )]
     NoAddress(String),
-    /// Not what members are named by. The first words are those that people know.
+    /// Not a list of members. The message begins like Galera's.
     #[error(
         "Failed to open channel '{group}' at '{address}': Invalid backend URI: it has to be gcomm://HOST:PORT,HOST:PORT"
     )]
@@ -94,60 +94,60 @@ pub enum ConnectError {
         /// The given value.
         address: String,
     },
-    /// The data has no position.
+    /// The data has no position in the group.
     #[error(
         "the server's data has no position in the group, but the group's log lists it as a member; for a state \
          transfer (SST) from another member, remove redoubt_group.*.log from the data directory"
     )]
     NoPosition,
-    /// It would have to be sent one.
+    /// It would need a state transfer.
     #[error(
         "state transfer (SST) to volume {0} is not supported: the server's scripts would bypass the volume. \
          Let it join with an ordinary data directory, shut it down, and import that into a new volume \
          (docs/group/how-to.md, Members on volumes)"
     )]
     NoStateOnVolume(String),
-    /// Certificates cannot be used.
+    /// The certificates are not usable.
     #[error("encryption of the group: {0}")]
     Tls(#[from] TransportError),
-    /// It is another member's.
+    /// The certificate belongs to another member.
     #[error(
         "encryption of the group: the certificate is that of member {name} of group {group}; this server is {own_name} \
          (wsrep_node_name) of {own_group} (wsrep_cluster_name)"
     )]
     Certificate {
-        /// The certificate's member.
+        /// Name in the certificate.
         name: String,
-        /// Its group.
+        /// Group in the certificate.
         group: String,
-        /// This server.
+        /// Name of this server.
         own_name: String,
-        /// Its group.
+        /// Group of this server.
         own_group: String,
     },
-    /// Names without what proves them.
+    /// Names of members without authentication.
     #[error("the provider option redoubt.members needs authentication; set redoubt.tls")]
     NoProof,
     /// A text is too long for the interface.
     #[error("{what} {text:?} is longer than {max} bytes")]
     TooLong {
-        /// Which.
+        /// Name of the setting.
         what: &'static str,
-        /// It.
+        /// Its value.
         text: String,
         /// The limit.
         max: usize,
     },
 }
 
-/// How this server gets its data.
+/// Source of this server's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Data {
-    /// It has all up to here.
+    /// The server has everything up to here.
     Is(Seqno),
     /// Another server has it.
     OfAnother,
-    /// It has all up to here, and is to get it from another server all the same, if one has any.
+    /// The server has everything up to here, and still requests another server's state if one has any.
     Unwanted(Seqno),
 }
 
@@ -155,16 +155,17 @@ struct Beginning {
     origin: Origin,
     replica: Option<Replica>,
     data: Data,
-    /// Whose parts of transactions the server's data may have.
+    /// Incarnations whose parts of transactions the server's data may contain.
     lives: Vec<Known>,
-    /// Who has gone on alone.
+    /// Members that continued alone.
     history: History,
     group: GroupId,
     member: MemberId,
 }
 
-/// Those that were known at the checkpoint, and those of which the log after it has something: the server gives up parts
-/// of transactions of all others when it starts, and nobody else does so then. And who has gone on alone.
+/// The incarnations that were known at the checkpoint or occur in the log after it, and the members that continued
+/// alone. At its start the server rolls back parts of transactions of all other incarnations; this does not happen
+/// anywhere else then.
 fn look_into(replica: &Replica, records: Records) -> Result<(Vec<Known>, History), StoreError> {
     let mut marks = Marks::default();
     let mut lives: BTreeMap<_, _> =
@@ -188,14 +189,14 @@ fn random<const N: usize>() -> Result<[u8; N], ConnectError> {
     Ok(bytes)
 }
 
-/// Of two members the one that was made later has the greater id, where clocks agree: servers make
-/// `auto_increment_offset` of the order of their ids, and people expect it to be that in which they have come.
+/// The later of two new members has the greater id, where clocks agree. Servers derive `auto_increment_offset` from the
+/// order of ids, and users expect the order in which the members joined.
 fn new_member() -> Result<MemberId, ConnectError> {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(member_of(since_1970.as_millis() as u64, u32::from_le_bytes(random()?)))
 }
 
-/// 20 random bits after the time, of which there is enough until the year 2527.
+/// The time, then 20 random bits. The time fits until the year 2527.
 const fn member_of(since_1970_ms: u64, random: u32) -> MemberId {
     MemberId(since_1970_ms << 20 | (random & 0xf_ffff) as u64)
 }
@@ -245,7 +246,7 @@ fn go_on(server: &Server, wanted: &Wanted, store: Store, found: Found) -> Result
     Ok(of_store(store, replica, data, looked))
 }
 
-/// How far the data is that this server finds.
+/// Position of the data that this server finds.
 fn own_data(
     server: &Server,
     wanted: &Wanted,
@@ -273,7 +274,7 @@ fn own_data(
     }
 }
 
-/// Whether somebody wants another server's state in the place of what is here.
+/// Whether the operator requests another server's state in place of the local one.
 fn is_unwanted(server: &Server, store: &Store) -> Result<bool, StoreError> {
     let was_removed = saved_state::was_removed(&server.data_directory);
     let is_only = was_removed && is_only_member(store)?;
@@ -341,7 +342,7 @@ fn limited(what: &'static str, text: &str, max: usize) -> Result<String, Connect
     Ok(text.to_owned())
 }
 
-/// Where the others reach this member, and where it listens.
+/// The address for other members, and the address to listen on.
 fn own_address(server: &Server, options: &Options) -> Result<(String, String), ConnectError> {
     let host = if server.address.is_empty() { "127.0.0.1" } else { &server.address };
     let listen_address = limited("wsrep_node_address", &with_port(host, options.base_port), 255)?;
@@ -370,7 +371,7 @@ fn trust(
     Ok(Trust::new(tls, options.members.clone(), known))
 }
 
-/// Members as the status has them.
+/// Members according to the status.
 struct StatusMembers(Arc<order::Status>);
 
 impl Members for StatusMembers {
@@ -380,7 +381,7 @@ impl Members for StatusMembers {
     }
 
     fn is_member(&self, member: MemberId) -> bool {
-        // One that has been away itself does not know who has come, and one that has left may come back.
+        // A member that was away may lack new members here, and members that have left may return.
         let is_sure = self.0.is_present.load(Ordering::Relaxed);
         let is_wanted = |known: &Known| known.member == member && known.presence != Presence::Gone;
         !is_sure || lock(&self.0.membership).contains(member) || lock(&self.0.known).iter().any(is_wanted)

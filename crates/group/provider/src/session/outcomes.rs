@@ -1,10 +1,10 @@
-//! How applying went here, for votes about it ([`crate::ballots`]).
+//! Outcomes of applying entries on this server, for inconsistency votes ([`crate::ballots`]).
 //!
-//! Who could not do something says so, and waits in its turn to commit until it is decided; all others say how it went
-//! when they are asked, as soon as they have done it. While nobody is asked this costs a look at a flag.
+//! A member that fails to apply an entry votes, and waits at its commit position for the decision. The others vote when
+//! a ballot is open, as soon as they have applied the entry. Without a ballot this costs one atomic load.
 //!
-//! The lock is a leaf. Whoever has done something looks at the flag after its turn is passed on, and whoever is asked
-//! looks at the turns after the flag is set: so one of the two sees the other.
+//! The lock is a leaf. A committing thread reads the flag after it has left the commit order. A thread with a new
+//! ballot reads the commit order after it has set the flag. So one of the two sees the other.
 
 use super::{Session, lock};
 use crate::ballots::{Code, News};
@@ -17,26 +17,26 @@ use std::sync::{Condvar, Mutex};
 
 #[derive(Debug, Default)]
 struct State {
-    /// What others want to know, and is not done here.
+    /// Entries with an open ballot that are not finished here.
     asked: BTreeSet<Seqno>,
-    /// What was decided, and is not done here.
+    /// Decided entries that are not finished here.
     decided: BTreeMap<Seqno, Code>,
-    /// What could not be done here.
+    /// Entries that failed here.
     failed: BTreeSet<Seqno>,
     is_over: bool,
 }
 
-/// See the module.
+/// Outcomes of applying entries on this server.
 #[derive(Debug, Default)]
 pub struct Outcomes {
     state: Mutex<State>,
     changed: Condvar,
-    /// There is something in the state that concerns those who have done something.
+    /// There are open or decided ballots, which committing threads have to check.
     is_asked: AtomicBool,
 }
 
 impl Outcomes {
-    /// Notes that something could not be done here; what was decided about it, if that is known already.
+    /// Records a failure. Returns the decision on it, if there is one already.
     fn failed(&self, seqno: Seqno) -> Option<Code> {
         let mut state = lock(&self.state);
         state.asked.remove(&seqno);
@@ -44,7 +44,7 @@ impl Outcomes {
         state.decided.get(&seqno).copied()
     }
 
-    /// Waits for the decision about something that could not be done here; none: nothing is decided any more.
+    /// Waits for the decision on an entry that failed here. `None`: the session has ended.
     fn wait(&self, seqno: Seqno) -> Option<Code> {
         let mut state = lock(&self.state);
         loop {
@@ -59,7 +59,7 @@ impl Outcomes {
         }
     }
 
-    /// It could not be done here, and it ended before anything was decided about that.
+    /// Whether an entry failed here, and the session ended without a decision.
     pub fn is_undecided(&self, seqno: Seqno) -> bool {
         lock(&self.state).failed.contains(&seqno)
     }
@@ -81,8 +81,9 @@ impl Outcomes {
         self.changed.notify_all();
     }
 
-    /// What others want to know of all that is done up to here, and whether it was decided that one of these fails. Not
-    /// one up to `start`: the server's data had it when it started, and if that came from another one, as it was there.
+    /// Open ballots up to `up_to`, which are all finished here, and the first of these entries that was decided to
+    /// fail. Entries up to `start` are exempt: the server's data had them at the start, and data from a donor has the
+    /// donor's outcome.
     fn done(&self, up_to: Seqno, start: Seqno) -> (Vec<Seqno>, Option<Seqno>) {
         if !self.is_asked.load(Ordering::SeqCst) {
             return (Vec::new(), None);
@@ -97,7 +98,7 @@ impl Outcomes {
         (asked.into_iter().collect(), different.map(|(seqno, _)| seqno))
     }
 
-    /// Nothing is decided any more.
+    /// Ends all waits: there are no more decisions.
     pub fn end(&self) {
         lock(&self.state).is_over = true;
         self.changed.notify_all();
@@ -105,7 +106,7 @@ impl Outcomes {
 }
 
 impl Session {
-    /// What a vote, or the end of a member, has brought.
+    /// Processes an event of a ballot, which a vote or the end of a member has caused.
     pub(super) fn on_ballot(&self, news: News) {
         match news {
             News::Opened(seqno) => self.outcomes.ask(seqno),
@@ -114,10 +115,10 @@ impl Session {
         self.tell_outcomes();
     }
 
-    /// To be called after something was done: others may want to know, or it may have been decided that it fails.
+    /// Sends due votes after a commit, and leaves the group if a finished entry was decided to fail.
     pub(super) fn tell_outcomes(&self) {
         let last_left = self.commit_order.last_left();
-        // Known before anything has left.
+        // Set before anything has left the commit order.
         let start = Seqno(self.start.load(Ordering::SeqCst));
         let (asked, different) = self.outcomes.done(last_left, start);
         asked.into_iter().for_each(|seqno| self.vote(seqno, Code::DONE));
@@ -131,15 +132,15 @@ impl Session {
         }
     }
 
-    /// Something went this way here, in its turn to commit: whether it went so elsewhere. If it failed, this waits
-    /// until that is known.
+    /// Whether the outcome here, at the commit position, is that of the majority. After a failure this waits for the
+    /// decision.
     pub(super) fn is_right(&self, seqno: Seqno, error: &[u8]) -> bool {
         let code = Code::of(error);
         if code == Code::DONE {
             return true;
         }
         let text = String::from_utf8_lossy(error).replace('\0', " ");
-        // How bad that is will be known in a moment.
+        // A note only: the decision shows how severe it is.
         self.server.note(&format!("write set {}: {}", seqno.0, text.trim()));
         if self.outcomes.failed(seqno).is_none() {
             self.vote(seqno, code);
@@ -170,7 +171,7 @@ impl Session {
         self.send(Input::Propose { body: vote.encode().into(), transaction: None });
     }
 
-    /// `known`: the words that people have their logs searched for.
+    /// `known` is text for which operators search their logs.
     fn differs(&self, known: &str, why: &str) {
         self.mark_as_different();
         self.fail(&format!("{known} ({why}: the data of this server is another one)"));

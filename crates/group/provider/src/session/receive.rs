@@ -1,4 +1,4 @@
-//! What the server's receiver threads do.
+//! Work of the server's receiver threads.
 
 use super::transfer::BeginError;
 use super::{Session, lock};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Session {
-    /// Does what there is to do until there is nothing more, or until the server wants its thread back.
+    /// Processes items until the queue ends, or until the server requests its thread.
     pub fn receive(self: &Arc<Self>, receiver: Receiver) -> Status {
         loop {
             let done = match self.appliers.next() {
@@ -30,7 +30,7 @@ impl Session {
             match done {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => return Status::Ok,
-                // Then there is nothing more to do but to end, and one of the threads has to.
+                // The group has to be left. One of the receiver threads processes the end.
                 Err(reason) => self.fail(&reason),
             }
         }
@@ -85,8 +85,8 @@ impl Session {
             }
             self.show_as_member(receiver, view)?;
             if is_in && self.is_shown_alone.swap(false, Ordering::SeqCst) {
-                // The server does nothing for clients before it is told that it is in step. So it is, as with Galera,
-                // also if it was to be out of step before.
+                // The server serves no clients before it is synced. So it becomes synced, as with Galera, even if it
+                // was desynced before.
                 self.desynced.store(0, Ordering::SeqCst);
                 self.ask_to_be_synced();
             }
@@ -96,10 +96,10 @@ impl Session {
         Ok(())
     }
 
-    /// Shows every view, in which the server sees which parts of transactions of others are to be given up, and shows it
-    /// with this server, also if the others had lost it: otherwise it would wait here for clients of its own that may
-    /// wait for rows of others. (Their transactions are refused when they continue.) For the same reason no view may have
-    /// the members of the one before; a view with one that does not exist comes between.
+    /// Shows every view to the server, which rolls back parts of transactions of absent members. The view always
+    /// contains this server, even if the others had lost it. Otherwise the server would wait here for its own clients,
+    /// which may wait for rows of others. (Their transactions are refused when they continue.) For the same reason no
+    /// view may have the same members as the previous one: a view with a non-existent member is inserted between them.
     fn show_as_member(&self, receiver: Receiver, view: &View) -> Result<(), Refused> {
         let mut view = view.clone();
         let life = |known: &Known| (known.member, known.incarnation);
@@ -119,8 +119,8 @@ impl Session {
         self.server.view(receiver, self.group(), &view, self.uuid())
     }
 
-    /// The server does nothing for clients until it is shown a view of most of the members again. One that is giving or
-    /// getting a state cannot be told so, and has nothing to do for clients, or waits for commits as always.
+    /// Shows a non-primary view, after which the server serves no clients until the next primary view. A server that
+    /// sends or receives a state cannot process it: it has no work for clients, or waits for commits as always.
     fn show_alone(&self, receiver: Receiver, ordered: Seqno, here: Vec<Known>) -> Result<(), Refused> {
         if self.finished.wait(ordered, None) != Wait::Reached || !self.is_synced.swap(false, Ordering::SeqCst)
         {
@@ -154,12 +154,12 @@ impl Session {
             depends_on,
             source: uuid_of(id.member, id.incarnation),
             connection_id: write_set.connection_id,
-            // Not for the server, which tells parts by their flags.
+            // Not passed to the server, which recognises parts by their flags.
             flags: write_set.flags & !WriteSet::IMPLICIT_DEPENDENCIES,
         };
         let exits = self.apply_now(receiver, &transaction, &applied, &write_set.data).inspect_err(|_| {
-            // One that does not get its turn because another one has failed says nothing about the data, and neither
-            // does one about which nothing was decided.
+            // A write set without its commit position because another one has failed is no evidence about the data.
+            // Neither is one without a decision.
             if !self.commit_order.is_closed_to(seqno) && !self.outcomes.is_undecided(seqno) {
                 self.mark_as_different();
             }
@@ -168,7 +168,7 @@ impl Session {
         Ok(if exits { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
-    /// Has the server apply it; meanwhile it is found by its place.
+    /// Lets the server apply it. Meanwhile it is registered by its position.
     pub(super) fn apply_now(
         &self,
         receiver: Receiver,
@@ -182,7 +182,7 @@ impl Session {
         result
     }
 
-    /// It is done, whatever it was: its turn is passed on if it was not taken.
+    /// Finishes a transaction with any outcome. An unused commit position is released.
     pub(super) fn finish(&self, transaction: &Transaction) {
         let mut state = transaction.state();
         let Some(seqno) = state.seqno.filter(|_| !std::mem::replace(&mut state.is_finished, true)) else {
@@ -197,7 +197,7 @@ impl Session {
         self.tell_outcomes();
     }
 
-    /// Waits for its turn to commit. Whether it has it: a victim has not.
+    /// Waits for the commit position. Returns whether the transaction has it: a victim has not.
     pub fn enter(&self, seqno: Seqno, transaction: Option<&Transaction>) -> bool {
         let Some(transaction) = transaction else {
             return self.commit_order.enter(seqno, Entering::when);
@@ -212,7 +212,8 @@ impl Session {
         })
     }
 
-    /// The server has applied a write set, in its turn, or says why it could not. Whether it may continue.
+    /// Ends the application of a write set at its commit position, with the server's error if there is one. Returns
+    /// whether the server may continue.
     pub fn leave_applied(&self, seqno: Seqno, transaction: &Transaction, error: &[u8]) -> bool {
         let is_right = self.is_right(seqno, error);
         if is_right {
@@ -221,7 +222,7 @@ impl Session {
         is_right
     }
 
-    /// It has committed, in its turn.
+    /// Leaves the commit order after a commit.
     pub fn leave(&self, seqno: Seqno, transaction: Option<&Transaction>) {
         if let Some(transaction) = transaction {
             transaction.state().has_left = true;

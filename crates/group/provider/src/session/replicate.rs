@@ -1,7 +1,7 @@
-//! Transactions and DDL of this server.
+//! Local transactions and DDL.
 //!
-//! A large transaction may be sent in parts (`wsrep_trx_fragment_size`). Each is ordered, and stored by the server in its
-//! turn; then the transaction continues. If it is given up, that is sent, too, and all servers remove what they have of it.
+//! A large transaction may be sent in parts (`wsrep_trx_fragment_size`). Each part is ordered, and the server stores it
+//! at its commit position; then the transaction continues. A rollback is sent, too, and all servers remove the parts.
 
 use super::{Session, lock};
 use crate::abi::Status;
@@ -15,26 +15,26 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Between two looks at whether most of the members are here.
+/// Interval between two checks for a quorum.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How a transaction came out, with its place if it has one.
+/// Result of certification, with the position if there is one.
 #[derive(Clone, Copy, Debug)]
 pub struct Certified {
-    /// What the server is told.
+    /// Status for the server.
     pub status: Status,
-    /// Its place.
+    /// Position and origin in the order.
     pub applied: Option<Applied>,
 }
 
-/// What is released.
+/// Result of [`Session::release`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Released {
-    /// The transaction.
+    /// The transaction has ended.
     Whole,
-    /// A part: it continues.
+    /// A part has ended: the transaction continues.
     Part,
-    /// A part of one that has to give way, and will be rolled back.
+    /// A part of a victim has ended: the transaction will be rolled back.
     GivesWay,
 }
 
@@ -64,7 +64,7 @@ impl Session {
         let state = transaction.wait_ordered();
         let is_refused = state.stage == Stage::Conflict || state.gives_way;
         if is_refused && !state.commits() && state.seqno.is_some() {
-            // Not stored here, and nobody is to wait until the server has rolled back.
+            // It is not stored here, and others must not wait until the server has rolled back.
             let certified = self.certified(Status::TransactionFail, &state);
             drop(state);
             self.finish(transaction);
@@ -82,7 +82,7 @@ impl Session {
         !self.has_failed.load(Ordering::SeqCst)
     }
 
-    /// What goes into the order; `None` if that is too long. The changes stay where they are, for a replay.
+    /// The encoded proposal; `None` if it is too long. The changes stay in `state` for a replay.
     fn encoded(&self, transaction_id: u64, state: &mut State) -> Option<Arc<[u8]>> {
         let write_set = WriteSet {
             transaction_id,
@@ -124,7 +124,7 @@ impl Session {
         Certified { status, applied: self.applied(state) }
     }
 
-    /// Nothing of a transaction, or of a part of it, is left to do.
+    /// Finishes a transaction, or a part of it.
     pub fn release(&self, transaction: &Arc<Transaction>) -> Released {
         let is_part = transaction.state().has_stored_part();
         self.finish(transaction);
@@ -138,8 +138,8 @@ impl Session {
         }
     }
 
-    /// A transaction of which parts are in the order is given up, which all servers have to know. Does not wait: the
-    /// caller may hold what others need.
+    /// Rolls back a transaction with ordered parts on all servers. Does not block: the caller may hold resources that
+    /// others need.
     pub fn give_up(&self, transaction_id: u64) -> Status {
         if !self.is_in_order() {
             return Status::ConnectionFail;
@@ -158,7 +158,7 @@ impl Session {
         Status::Ok
     }
 
-    /// Applies a transaction that had to give way, in its place.
+    /// Applies a victim that has passed, at its commit position.
     pub fn replay(&self, transaction: &Arc<Transaction>, receiver: Receiver) -> Status {
         let (applied, data) = {
             let mut state = transaction.state();
@@ -182,7 +182,7 @@ impl Session {
         }
     }
 
-    /// Something that was ordered at `before` needs what a transaction of this server holds. With its place.
+    /// Brute-force abort of a local transaction by an entry at position `before`. Returns the victim's position, too.
     pub fn give_way(&self, before: Seqno, victim: u64) -> (Status, Option<Seqno>) {
         let Some(transaction) = self.transactions.get(victim) else { return (Status::Ok, None) };
         let mut state = transaction.state();
@@ -190,8 +190,8 @@ impl Session {
         let commits = state.commits();
         let comes_first = commits && seqno.is_some_and(|seqno| seqno < before);
         let has_entered = commits && state.has_entered;
-        // One that runs may be said to give way twice: the number may have meant that of another server's transaction,
-        // of which this server has parts.
+        // An executing transaction may be aborted twice: the id may have meant a transaction of another server, of
+        // which this server has parts.
         let gives_way = state.gives_way && state.stage != Stage::Executing;
         let is_decided = has_entered || state.is_replaying || gives_way || state.stage == Stage::Conflict;
         if comes_first || is_decided {
@@ -205,7 +205,7 @@ impl Session {
         (Status::Ok, seqno)
     }
 
-    /// DDL: has it ordered and waits until everything before it is done and nothing else runs.
+    /// Begins DDL: has it ordered, and waits until everything before it is finished and nothing else runs.
     pub fn begin_isolation(&self, connection_id: u64, keys: Keys, action: Vec<u8>, flags: u32) -> Certified {
         let without_place = |status| Certified { status, applied: None };
         let transaction = Transaction::local(u64::MAX);
@@ -235,7 +235,7 @@ impl Session {
         certified
     }
 
-    /// DDL has ended, with the server's words about its error or without. Whether the server may continue.
+    /// Ends DDL, with the server's error text or an empty one. Returns whether the server may continue.
     pub fn end_isolation(&self, connection_id: u64, error: &[u8]) -> bool {
         let Some(seqno) = lock(&self.isolated).remove(&connection_id) else { return true };
         if !self.is_right(seqno, error) {
@@ -246,7 +246,7 @@ impl Session {
         true
     }
 
-    /// Waits for what most of the members have to say. Without them there is no answer, as servers are told.
+    /// Waits for an answer of the order. Fails without a quorum, as servers expect.
     fn wait_for_answer(&self, answer: &mpsc::Receiver<Seqno>, deadline: Instant) -> Result<Seqno, Status> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -262,8 +262,8 @@ impl Session {
         }
     }
 
-    /// Waits until a position is done here, for at most `repl.causal_read_timeout` if nothing else is said; without
-    /// one, until all that was acknowledged anywhere is. The position.
+    /// Waits until a position is finished here; without one, until everything acknowledged anywhere is finished here.
+    /// The default timeout is `repl.causal_read_timeout`. Returns the finished position.
     pub fn sync_wait(&self, to: Option<Seqno>, timeout: Option<Duration>) -> Result<Seqno, Status> {
         let default = || Duration::from_millis(self.causal_read_timeout_ms.load(Ordering::Relaxed));
         let timeout = timeout.unwrap_or_else(default);

@@ -1,9 +1,9 @@
-//! `grastate.dat`, a file that people who know Galera look for: removed from a server that does not run, it has the
-//! server get its state again.
+//! `grastate.dat`, a file that Galera users look for. If it is removed while the server is stopped, the next start
+//! requests a state transfer.
 //!
-//! Nothing in it is read, and it is no part of what this member has to remember: that is in the store, which stays as it
-//! is. It is written when the server has its data, and after it a mark that it was: without that mark the directory is of
-//! a server that never wrote one, and nobody has removed anything.
+//! Its content is never read, and it is no part of the member's durable state: that is in the store, which stays as it
+//! is. The file is written when the server has its data, followed by a mark. Without the mark the server has never
+//! written the file, so its absence means nothing.
 
 use crate::replica::GroupId;
 use redoubt_consensus::record::Record;
@@ -15,12 +15,12 @@ use std::path::Path;
 const FILE: &str = "grastate.dat";
 const MARK: &str = "redoubt_group.saved.log";
 
-/// Somebody has removed it.
+/// Whether the file was removed.
 pub(super) fn was_removed(directory: &Path) -> bool {
     directory.join(MARK).exists() && !directory.join(FILE).exists()
 }
 
-/// Writes it, as Galera does for a server that runs.
+/// Writes the file as Galera does for a running server.
 pub(super) fn write(directory: &Path, group: GroupId) -> io::Result<()> {
     let text =
         format!("# GALERA saved state\nversion: 2.1\nuuid:    {group}\nseqno:   -1\nsafe_to_bootstrap: 0\n");
@@ -38,10 +38,10 @@ pub(super) fn write(directory: &Path, group: GroupId) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a member is the only one by the records of its store: then nobody has a state for it.
+/// Whether the records of the store have this member as the only one: then no other member has a state for it.
 ///
 /// # Errors
-/// The first of a record.
+/// The first error of a record.
 pub(super) fn is_only_member<E>(
     records: impl Iterator<Item = Result<Record, E>>,
     member: MemberId,

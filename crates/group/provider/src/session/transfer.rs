@@ -1,7 +1,7 @@
-//! The state of a server for another one: by the server's own scripts.
+//! State transfers between servers, by the server's own scripts.
 //!
-//! A file marks that a transfer has begun and not ended: what is in the data directory then is no state at all, and the
-//! next start gets one anew. It is made durable before the server asks, and removed after the server has it.
+//! A file marks a transfer that has begun and not ended. The data directory is incomplete then, and the next start
+//! requests another transfer. The mark is made durable before the request, and removed after the server has the state.
 
 use super::begin::{ConnectError, Data};
 use super::{Session, lock};
@@ -21,32 +21,32 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Between two looks at who is heard.
+/// Interval between two checks for reachable members.
 const LOOK: Duration = Duration::from_millis(100);
-/// Who sends its state has been heard within this time.
+/// Maximum time since the last contact with a donor.
 const HEARD: Duration = Duration::from_secs(1);
 const MARK: &str = "redoubt_group.transfer.log";
-/// Members that are here and have no state have none for so long: not only since they have just been started.
+/// How long all members must be reachable and without a state, so that this is not only due to their own start.
 const NO_STATE: Duration = Duration::from_secs(5);
 
-/// What is known of the state of this server.
+/// Progress of this server's state transfers.
 pub(super) struct Transfer {
     pub(super) data: Data,
-    /// Whose parts of transactions the data may have.
+    /// Incarnations whose parts of transactions the data may contain.
     lives: Vec<Known>,
-    /// The first view that this life is in.
+    /// The first view with this incarnation.
     view: Option<View>,
-    /// The newest.
+    /// The newest view.
     newest: Option<View>,
-    /// Who was asked, in which life.
+    /// Member and incarnation of the current donor.
     donor: Option<(MemberId, Incarnation)>,
     refused: BTreeSet<MemberId>,
-    /// Those that have tried, and could not.
+    /// Members that have tried to send their state and failed.
     failed: BTreeSet<MemberId>,
-    /// Those of which that was said.
+    /// Members whose refusal was logged.
     said_refused: BTreeSet<MemberId>,
     received: Option<Result<Seqno, String>>,
-    /// This server gives its state to another one.
+    /// Member to which this server sends its state.
     pub(super) donating_to: Option<MemberId>,
     pub(super) is_over: bool,
 }
@@ -69,7 +69,7 @@ impl Transfer {
     }
 }
 
-/// Why this server does not begin.
+/// Reason why this server does not begin.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BeginError {
     #[error(transparent)]
@@ -87,7 +87,7 @@ fn mark(directory: &Path) -> PathBuf {
     directory.join(MARK)
 }
 
-/// A transfer has begun and not ended.
+/// Whether a transfer has begun and not ended.
 pub fn is_marked(directory: &Path) -> bool {
     mark(directory).exists()
 }
@@ -118,7 +118,7 @@ impl Session {
         }
         let is_donor = |donor| view.members.iter().any(|known| (known.member, known.incarnation) == donor);
         if let Some(donor) = transfer.donor.filter(|donor| !is_donor(*donor)) {
-            // It may be sending still, and another one must not send to the same place.
+            // It may still be sending, and a second donor must not send to the same destination.
             let gone = format!("member {}, which was to send its state, has gone", donor.0);
             transfer.received.get_or_insert(Err(gone));
         }
@@ -129,7 +129,7 @@ impl Session {
 
     pub(super) fn on_refusal(&self, from: MemberId, refusal: &Refusal) {
         let mut transfer = lock(&self.transfer);
-        // It is asked again and again.
+        // The request is repeated. So refusals without an attempt are logged once per member.
         if transfer.said_refused.insert(from) || refusal.has_failed {
             self.server.note(&format!("member {from} does not give its state: {}", refusal.reason));
         }
@@ -144,7 +144,7 @@ impl Session {
         self.transferred.notify_all();
     }
 
-    /// The first thing that a receiver does: tells the server where it is, after it has its state.
+    /// First work of a receiver: connects the server, once it has its state.
     pub(super) fn begin(self: &Arc<Self>, receiver: Receiver) -> Result<(), BeginError> {
         let me = self.wait_for(|session, _| session.me())?;
         let data = lock(&self.transfer).data;
@@ -160,7 +160,7 @@ impl Session {
                 self.server.connected(self.group(), &view, self.uuid())?;
                 lock(&self.shown).lives =
                     Some(view.members.iter().map(|known| (known.member, known.incarnation)).collect());
-                // The server opens its data while this call lasts.
+                // The server opens its data during this call.
                 self.server.view(receiver, self.group(), &view, self.uuid())?;
                 seqno
             }
@@ -183,7 +183,8 @@ impl Session {
         Ok(())
     }
 
-    /// This life, and all whose transactions are not over as far as the data goes: views after that say which are.
+    /// This incarnation, and all with transactions that may be unfinished in the data: later views show which have
+    /// ended.
     fn before_all_views(&self, me: Known) -> Vec<Known> {
         let mut members = lock(&self.transfer).lives.clone();
         members.push(me);
@@ -197,7 +198,7 @@ impl Session {
         self.commit_order.start_after(seqno);
     }
 
-    /// Waits until there is something.
+    /// Waits until `what` returns a value.
     fn wait_for<T>(&self, mut what: impl FnMut(&Self, &mut Transfer) -> Option<T>) -> Result<T, BeginError> {
         let mut transfer = lock(&self.transfer);
         loop {
@@ -207,14 +208,14 @@ impl Session {
             if transfer.is_over {
                 return Err(BeginError::Over);
             }
-            // Who is heard changes without a word.
+            // Reachability changes without a notification.
             let waited = self.transferred.wait_timeout(transfer, LOOK);
             transfer = waited.ignore_poison().0;
         }
     }
 
-    /// Whether another member has a state. If none has, all of them wait for one, as when `grastate.dat` was removed from
-    /// all servers: none of them would get any.
+    /// Whether another member has a state. Otherwise all of them may wait for one, as after `grastate.dat` was removed
+    /// from all servers, and none would get it.
     fn some_other_has_a_state(&self) -> Result<bool, BeginError> {
         let mut none_since = None;
         let has_any = self.wait_for(|session, transfer| {
@@ -243,7 +244,7 @@ impl Session {
         Ok(has_any)
     }
 
-    /// Asks one member after another until one has sent its state and the server has it.
+    /// Requests the state from one member after another until one has sent it and the server has it.
     fn get_state(&self, view: &View) -> Result<Seqno, BeginError> {
         let failed =
             |refused: Refused| BeginError::Transfer(format!("Requesting state transfer failed: {refused}"));
@@ -269,7 +270,7 @@ impl Session {
                             Some(Err("State transfer to this server failed: no member could send it".into()));
                         return Some(None);
                     }
-                    // Those that have not tried may be able to now.
+                    // Members that have not tried may be able to by now.
                     transfer.refused.clone_from(&transfer.failed);
                 }
                 if transfer.donor.is_some() {
@@ -297,14 +298,14 @@ impl Session {
         }
     }
 
-    /// A member that the view has, and that has gone a moment ago, sends nothing.
+    /// Whether there was recent contact with a member. A member that has just gone may still be in the view.
     fn is_heard(&self, member: MemberId) -> bool {
         let members = lock(&self.status.members);
         let id = |seen: &&Seen| seen.member == member;
         members.iter().find(id).and_then(|seen| seen.heard_at).is_some_and(|at| at.elapsed() < HEARD)
     }
 
-    /// The server has its state, or does not get it.
+    /// Reports the result of a state transfer to this server.
     pub fn state_received(&self, result: Result<(crate::replica::GroupId, Seqno), String>) {
         let group = self.group();
         let received = result.and_then(|(of, seqno)| match of == group {
@@ -315,7 +316,7 @@ impl Session {
         self.transferred.notify_all();
     }
 
-    /// This server could not do what the others do: its data is another one now, and its next start gets it anew.
+    /// Marks the data as different from the group's after an inconsistency: the next start requests a state transfer.
     pub(super) fn mark_as_different(&self) {
         if let Err(error) = set_mark(&self.server.data_directory, true) {
             self.server
@@ -323,7 +324,7 @@ impl Session {
         }
     }
 
-    /// Another server wants the state of this one.
+    /// Sends this server's state to another one, or refuses to.
     pub(super) fn donate(self: &Arc<Self>, receiver: Receiver, to: MemberId, request: &[u8]) {
         let is_free = {
             let mut transfer = lock(&self.transfer);
@@ -356,7 +357,7 @@ impl Session {
         }
     }
 
-    /// The server has sent its state, or has given up.
+    /// Reports the result of a state transfer to another server.
     pub fn donated(self: &Arc<Self>, result: Result<(), String>) {
         let to = lock(&self.transfer).donating_to.take();
         if let (Some(to), Err(reason)) = (to, result) {

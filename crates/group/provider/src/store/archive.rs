@@ -1,22 +1,22 @@
-//! What was chosen, found again in the log by its slots: for members that are behind, and for what waits for this server
-//! itself and is not kept in memory.
+//! Reads chosen entries from the log by slot: for members that are behind, and for this server's own queues beyond
+//! their memory limit.
 //!
 //! | frame of kind index | |
 //! |---|---|
-//! | first, next | 8 bytes each: what it says is of the slots from `first` to before `next`; the last of them has an entry |
-//! | lowest | 8 bytes: the lowest position that it names |
-//! | previous | 8 bytes: position of the index before it, all ones if there is none |
-//! | count | 4 bytes, and so many pairs of LEB128 numbers: by how much the slot is after the one before it (at first: after `first`); the position by how much it is after `lowest` |
+//! | first, next | 8 bytes each: the index covers the slots from `first` to before `next`; the last one has an entry |
+//! | lowest | 8 bytes: the lowest position in it |
+//! | previous | 8 bytes: position of the previous index, all ones if there is none |
+//! | count | 4 bytes, and as many pairs of LEB128 numbers: distance of the slot from the previous one (at first: from `first`), and distance of its position from `lowest` |
 //!
-//! An index is written for every [`INDEX_SLOTS`] slots that were delivered, and before each checkpoint. In memory is what
-//! is newer than the last one, and where each of them is. So this takes no more memory for a longer log, but for 40 bytes
-//! for each index.
+//! An index is written for every [`INDEX_SLOTS`] delivered slots, and before each checkpoint. Memory holds the
+//! positions of newer slots, and the position of each index. So a longer log takes only 40 bytes more for each index.
 //!
 //! Invariants:
-//! * Each index begins where the one before it ends, or a checkpoint with slots without entries before it. What was chosen is in one of them, or in memory.
-//! * What was read counts if the log still had it afterwards: segments that are given up are written again.
+//! * Each index begins where the previous one ends, or at a checkpoint after slots without entries. Each chosen entry is
+//!   in an index, or in memory.
+//! * A read is valid only if the log still has that part afterwards: discarded segments are overwritten.
 //!
-//! Lock order: `state`, nothing with it. It is not held while the disk is read.
+//! Lock order: only `state`, which is not held while the disk is read.
 
 use super::frames::{Frame, Frames, Kind, PIECE_LEN_BYTES};
 use super::{StoreError, frames};
@@ -30,9 +30,9 @@ use redoubt_logdev::{LogDevice, LogDeviceError, Seq};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Slots with entries of one index.
+/// Number of slots with entries per index.
 const INDEX_SLOTS: usize = 4096;
-/// Records that are kept while a part is read, in bytes.
+/// Limit of the decoded records that are cached during one read, in bytes.
 const RECORDS_LEN_BYTES: usize = 1 << 20;
 const NONE: u64 = u64::MAX;
 
@@ -48,14 +48,14 @@ struct Index {
 struct State {
     places: Places,
     indexes: VecDeque<Index>,
-    /// All before this is in an index.
+    /// All slots before this are in an index.
     first: Slot,
     newer: Vec<(Slot, u64)>,
-    /// Something before this was damaged, or is no more there.
+    /// Slots before this are damaged or missing.
     lost_before: Slot,
 }
 
-/// See the module.
+/// Reads chosen entries from the log by slot.
 pub struct Archive {
     device: Arc<dyn LogDevice>,
     state: Mutex<State>,
@@ -78,7 +78,7 @@ fn encode(first: Slot, previous: Option<u64>, places: &[(Slot, u64)]) -> (Slot, 
     (next, lowest, out)
 }
 
-/// An index, the one before it, and what it says.
+/// An index, the position of the previous one, and its entries.
 type Decoded = (Index, Option<u64>, Vec<(Slot, u64)>);
 
 fn decode(frame: &Frame) -> Result<Decoded, StoreError> {
@@ -108,7 +108,7 @@ fn decode(frame: &Frame) -> Result<Decoded, StoreError> {
     found.ok_or_else(|| frame.wrong("it is no index"))
 }
 
-/// What is in a frame, and how long that is.
+/// The records of a frame, and the length of its content.
 fn records_at(frames: &mut Frames, position: u64) -> Result<(Vec<Record>, usize), StoreError> {
     frames.seek(position);
     let end = || StoreError::Frame { position, reason: "the log ends there".into() };
@@ -117,7 +117,7 @@ fn records_at(frames: &mut Frames, position: u64) -> Result<(Vec<Record>, usize)
 }
 
 impl Archive {
-    /// Of a log in which nothing before `next` can be found.
+    /// An archive of a log in which nothing before `next` can be found.
     pub(super) fn new(device: Arc<dyn LogDevice>, next: Slot) -> Self {
         let state = State {
             places: Places::after(next),
@@ -133,14 +133,14 @@ impl Archive {
         self.state.lock().ignore_poison()
     }
 
-    /// Finds the indexes before a checkpoint, from the last one on. What is damaged ends it: said, and no error, since
-    /// this server does not need them.
+    /// Finds the indexes before a checkpoint, beginning with the last one. Damage ends the search. It is returned for
+    /// display and is not an error, since this server does not need these indexes.
     pub(super) fn find(&self, last: Option<Seq>) -> Option<StoreError> {
         let mut state = self.state();
         let mut at = last.map(|at| at.0);
         while let Some(position) = at.filter(|position| *position >= self.device.start().0) {
             let found = self.index_at(position).map(|(index, previous, _)| (index, previous));
-            // Between the last one and the checkpoint there is nothing, but perhaps slots that were skipped.
+            // Between the last index and the checkpoint there can only be skipped slots.
             let follows = |index: &Index| match state.indexes.front() {
                 Some(later) => index.next == later.first,
                 None => index.next <= state.first,
@@ -157,7 +157,7 @@ impl Archive {
         None
     }
 
-    /// One that was found after the checkpoint.
+    /// Adds an index that was found after the checkpoint.
     pub(super) fn found(&self, frame: &Frame) -> Result<(), StoreError> {
         let (index, _, _) = decode(frame)?;
         let state = &mut *self.state();
@@ -173,19 +173,19 @@ impl Archive {
         Ok(())
     }
 
-    /// A record is in a frame there.
+    /// Notes the position of a record's frame.
     pub(super) fn wrote(&self, record: &Record, position: Seq) {
         self.state().places.wrote(record, position.0);
     }
 
-    /// These slots are chosen. Whether an index is due.
+    /// Notes chosen slots. Returns whether an index is due.
     pub(super) fn chosen(&self, slots: &[Slot]) -> Result<bool, NoPlace> {
         let state = &mut *self.state();
         state.newer.extend(state.places.chosen(slots)?);
         Ok(state.newer.len() >= INDEX_SLOTS)
     }
 
-    /// Writes what is newer than the last index. Where the last one is then.
+    /// Writes an index of all newer slots. Returns the position of the last index.
     pub(super) fn write_index(&self) -> Result<Option<Seq>, LogDeviceError> {
         let (first, previous, newer) = {
             let state = self.state();
@@ -203,12 +203,12 @@ impl Archive {
         Ok(Some(at))
     }
 
-    /// All before this slot that was chosen is in an index.
+    /// Slot before which all chosen entries are in an index.
     pub(super) fn indexed(&self) -> Slot {
         self.state().first
     }
 
-    /// What was chosen from this slot on can be read.
+    /// Slot from which on all chosen entries are readable.
     pub fn readable(&self) -> Slot {
         self.readable_of(&mut self.state())
     }
@@ -221,21 +221,21 @@ impl Archive {
         state.indexes.front().map_or(state.first, |index| index.first).max(lost_before)
     }
 
-    /// Nothing before this slot is to be read any more: it is damaged.
+    /// Marks everything before this slot as unreadable because of damage.
     pub fn give_up(&self, before: Slot) {
         let state = &mut *self.state();
         state.lost_before = state.lost_before.max(before);
     }
 
-    /// What was chosen from a slot on, in order: at most so many entries and bytes, and at least one if there is one.
-    /// `None`: the log does not have it any more.
+    /// Chosen entries from a slot on, in order: at most `count` entries and `len_bytes` bytes, but at least one entry
+    /// if there is any. `None`: the log does not have them any more.
     ///
     /// # Errors
-    /// [`StoreError::Frame`] with the position of what is damaged, [`StoreError::Device`].
+    /// [`StoreError::Frame`] with the position of the damage, [`StoreError::Device`].
     pub fn read(&self, from: Slot, count: usize, len_bytes: usize) -> Result<Option<Entries>, StoreError> {
         let start = self.device.start();
         let read = self.read_kept(from, count, len_bytes);
-        // What was given up meanwhile may be another thing by now.
+        // Discarded segments may contain other data by now.
         if self.device.start() != start && self.readable() > from { Ok(None) } else { read }
     }
 
@@ -254,7 +254,7 @@ impl Archive {
                         records_len += len;
                         records.insert(place, read);
                     }
-                    // What comes before it can be read all the same.
+                    // Entries before the damage are returned.
                     Err(_) if !entries.is_empty() => break,
                     Err(error) => return Err(error),
                 }
@@ -272,7 +272,7 @@ impl Archive {
         Ok(Some(entries))
     }
 
-    /// Where that is. `None`: the log does not have it any more.
+    /// Positions of entries from a slot on. `None`: the log does not have them any more.
     fn places(&self, from: Slot, count: usize) -> Result<Option<Vec<(Slot, u64)>>, StoreError> {
         let at = {
             let mut state = self.state();

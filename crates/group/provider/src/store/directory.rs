@@ -1,8 +1,8 @@
-//! Files of the store beside those of the server.
+//! The store's files in the server's data directory.
 //!
-//! State transfers copy the server's directories from the donor over those of the joiner, any of them. Plain files whose
-//! names are not the server's are left alone by both scripts: rsync's takes only what it names, mariabackup's keeps
-//! `*.log`. So each file of the store is a file of the data directory itself, with a prefix and `.log` after it.
+//! State transfers copy the server's directories from the donor over those of the joiner. Both scripts leave plain
+//! files alone whose names are not the server's: rsync's copies only what it names, and mariabackup's keeps `*.log`. So
+//! each file of the store is a file of the data directory itself, with a prefix and the suffix `.log`.
 
 use redoubt_storage::{StorageDir, StorageFile};
 use std::io;
@@ -11,10 +11,10 @@ use std::sync::Arc;
 const PREFIX: &str = "redoubt_group.";
 const SUFFIX: &str = ".log";
 
-/// Those files of a directory.
+/// View of a directory that has only the store's files.
 pub struct OwnFiles(pub Arc<dyn StorageDir>);
 
-/// As what a file is in the data directory.
+/// Full name of a file in the data directory.
 pub fn full(name: &str) -> String {
     format!("{PREFIX}{name}{SUFFIX}")
 }

@@ -1,7 +1,7 @@
 //! The log as frames: length (4 bytes, without itself), kind (1 byte), CRC-32C of kind and content (4 bytes), content.
 //!
-//! The device checks what it reads when it is opened. What is read later, to be given to others or to the server, is
-//! held against its own checksum here. Kinds 1 to 3 are those of logs of an earlier version, without one.
+//! The device checks the log when it is opened. Frames that are read later, for other members or the server, are
+//! verified here against their own checksum. Kinds 1 to 3 are from an earlier version, without checksums.
 
 use super::StoreError;
 use crate::bytes::Reader;
@@ -11,14 +11,14 @@ use redoubt_consensus::types::Slot;
 use redoubt_logdev::{LogDevice, LogDeviceError, Seq};
 use std::sync::Arc;
 
-/// How much of the log is read at a time, if it is read to its end.
+/// Length of one read when the log is read to its end.
 pub(super) const RUN_LEN_BYTES: u64 = 1 << 20;
-/// The same, for a few records.
+/// Length of one read for a few records.
 pub(super) const PIECE_LEN_BYTES: u64 = 64 << 10;
 const HEAD_LEN_BYTES: usize = 4 + 1 + 4;
 const OLD_HEAD_LEN_BYTES: usize = 4 + 1;
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Record,
@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// Also whether it has a checksum.
+    /// The kind, and whether the frame has a checksum.
     const fn of(number: u8) -> Option<(Self, bool)> {
         Some(match number {
             1 => (Self::Record, false),
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// Appends a frame. Where it begins.
+/// Appends a frame. Returns its position.
 pub(super) fn put(device: &dyn LogDevice, kind: Kind, parts: &[&[u8]]) -> Result<Seq, LogDeviceError> {
     let len = HEAD_LEN_BYTES - 4 + parts.iter().map(|part| part.len()).sum::<usize>();
     let mut frame = Vec::with_capacity(4 + len);
@@ -66,7 +66,7 @@ pub(super) fn put(device: &dyn LogDevice, kind: Kind, parts: &[&[u8]]) -> Result
     Ok(Seq(end.0 - frame.len() as u64))
 }
 
-/// A frame, as it was found.
+/// A frame of the log.
 pub(super) struct Frame {
     pub position: u64,
     pub kind: Kind,
@@ -78,7 +78,7 @@ impl Frame {
         StoreError::Frame { position: self.position, reason: reason.into() }
     }
 
-    /// The records that it has, one if it is no checkpoint.
+    /// The records of a frame: one, or those of a checkpoint.
     pub(super) fn records(&self) -> Result<Vec<Record>, StoreError> {
         match self.kind {
             Kind::Record => {
@@ -91,7 +91,7 @@ impl Frame {
         }
     }
 
-    /// The slot that a checkpoint or a state is of, and what comes after it.
+    /// The slot of a checkpoint or state, and the rest of the content.
     pub(super) fn slot(&self) -> Result<(Slot, &[u8]), StoreError> {
         let (slot, rest) = self.content.split_first_chunk().ok_or_else(|| self.wrong("it has no slot"))?;
         Ok((Slot(u64::from_le_bytes(*slot)), rest))
@@ -112,7 +112,7 @@ fn checkpoint(content: &[u8]) -> Result<(Slot, Vec<Record>), String> {
     Ok((slot, records))
 }
 
-/// Frames of the log, in order. In memory is what is read at a time, and no more than one frame.
+/// Reads the frames of the log in order. Memory holds one read, or one frame if that is longer.
 pub(super) struct Frames {
     device: Arc<dyn LogDevice>,
     /// Position of the first byte of the buffer.
@@ -123,12 +123,12 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// From here on, so many bytes at a time.
+    /// Frames from a position on, with reads of `at_a_time` bytes.
     pub(super) fn new(device: Arc<dyn LogDevice>, from: Seq, at_a_time: u64) -> Self {
         Self { device, begin: from.0, buffer: Vec::new(), used: 0, at_a_time }
     }
 
-    /// Goes on there.
+    /// Continues at another position.
     pub(super) fn seek(&mut self, position: u64) {
         match position.checked_sub(self.begin) {
             Some(used) if used <= self.buffer.len() as u64 => self.used = used as usize,
@@ -143,7 +143,7 @@ impl Frames {
         self.begin + self.used as u64
     }
 
-    /// The next one. The content of those that `is_wanted` does not want is left out, and not read.
+    /// The next frame. The content of unwanted kinds is skipped and not read.
     pub(super) fn next(&mut self, is_wanted: impl Fn(Kind) -> bool) -> Result<Option<Frame>, StoreError> {
         let position = self.position();
         if position == self.device.end().0 {
@@ -193,7 +193,7 @@ impl Frames {
                 self.buffer.truncate(have);
             }
             read?;
-            // One that was long takes no more memory than others, afterwards.
+            // Memory of a long frame is released afterwards.
             self.buffer.shrink_to(2 * self.at_a_time as usize);
         }
         self.used += count;

@@ -1,4 +1,4 @@
-//! The file `head`: where in the log the last checkpoint is.
+//! The file `head`: the position of the last checkpoint in the log.
 //!
 //! Magic, version (4 bytes), group (16 bytes), member (8 bytes), position of the checkpoint (8 bytes), of its state (8
 //! bytes), of the last index before it (8 bytes, all ones: there is none), CRC-32C. Version 2 has neither the state's
@@ -20,12 +20,12 @@ const LEN_BYTES: usize = 8 + 4 + 16 + 8 + 3 * 8 + 4;
 const OLD_LEN_BYTES: usize = LEN_BYTES - 2 * 8;
 const NONE: u64 = u64::MAX;
 
-/// What it says.
+/// Contents of the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub identity: Identity,
     pub checkpoint: Seq,
-    /// Not known: somewhere after the checkpoint.
+    /// `None`: unknown, somewhere after the checkpoint.
     pub state: Option<Seq>,
     pub index: Option<Seq>,
 }
