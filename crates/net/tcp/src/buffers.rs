@@ -52,7 +52,7 @@ impl Pool {
         Self { free: Vec::new(), sending: 0, receiving: 0, max, max_free: (max / 8).clamp(16, 4096) }
     }
 
-    /// How many more there are for that.
+    /// Chunks that are still available for a purpose.
     fn left(&self, purpose: Use, has_few: bool) -> usize {
         let most = if has_few { self.max - self.max / 4 } else { self.max / 8 * 5 };
         let (used, most) = match purpose {
@@ -63,7 +63,7 @@ impl Pool {
         most.saturating_sub(used).min(self.max.saturating_sub(self.sending + self.receiving))
     }
 
-    /// One more for a buffer in whose queue there are so many chunks.
+    /// Takes a chunk for a buffer that already has `chunks`.
     pub(crate) fn take(&mut self, purpose: Use, chunks: usize) -> Option<Chunk> {
         if self.left(purpose, chunks < FEW_CHUNKS) == 0 {
             return None;
@@ -83,7 +83,7 @@ impl Pool {
         if purpose == Use::Send { &mut self.sending } else { &mut self.receiving }
     }
 
-    /// Bytes that may still be put into a buffer for sending which has so many chunks.
+    /// Bytes that may still be put into a send buffer with `chunks` chunks.
     pub(crate) fn sendable_len_bytes(&self, chunks: usize) -> usize {
         let few = FEW_CHUNKS.saturating_sub(chunks).min(self.left(Use::Send, true));
         few.max(self.left(Use::Send, false)) * CHUNK_LEN_BYTES

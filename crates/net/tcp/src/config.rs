@@ -12,17 +12,17 @@ const LEAST_MEMORY_LEN_BYTES: u64 = 4 * LOW_WATER_LEN_BYTES as u64;
 /// Settings of an engine. [`Config::new`] has what suits a database server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Connections at a time, those included that the caller has closed and whose last bytes are on their way.
+    /// Limit of connections, including those that the caller has closed and whose last bytes are still being sent.
     pub max_connections: u32,
-    /// Connections in the middle of their handshake, of all listeners; beyond that there are cookies.
+    /// Limit of incomplete handshakes of all listeners; beyond it, SYNs get cookies.
     pub max_half_open: u32,
-    /// Connections in TIME-WAIT; beyond that the oldest is forgotten.
+    /// Limit of connections in TIME-WAIT; beyond it, the oldest is evicted.
     pub max_time_wait: u32,
     /// Limit of bytes in one connection's send buffer.
     pub send_buffer_len_bytes: u32,
     /// Limit of received bytes of one connection that the caller has not read yet.
     pub receive_buffer_len_bytes: u32,
-    /// The window that a connection begins with. It grows to `receive_buffer_len_bytes` if its reader keeps up.
+    /// Initial window of a connection. It grows to `receive_buffer_len_bytes` if its reader keeps up.
     pub initial_window_len_bytes: u32,
     /// Limit of memory for the data of all connections together.
     pub memory_len_bytes: usize,
@@ -30,30 +30,30 @@ pub struct Config {
     pub mtu_len_bytes: u16,
     /// Key for initial sequence numbers, cookies, timestamps and the connection table. Random and secret.
     pub secret: [u8; 16],
-    /// Whether selective acknowledgements are agreed to (RFC 2018).
+    /// Whether selective acknowledgements are negotiated (RFC 2018).
     pub has_sack: bool,
-    /// Whether timestamps are agreed to (RFC 7323).
+    /// Whether timestamps are negotiated (RFC 7323).
     pub has_timestamps: bool,
     /// Whether windows are scaled (RFC 7323).
     pub has_window_scaling: bool,
-    /// Shortest retransmission timeout. RFC 6298 says one second; all systems in use take less, and so does this.
+    /// Shortest retransmission timeout. RFC 6298 requires one second; all systems in use have less, and so has this.
     pub min_retransmission_timeout: Micros,
     /// Longest retransmission timeout; 60 seconds or more (RFC 6298, 2.5).
     pub max_retransmission_timeout: Micros,
-    /// How long an acknowledgement may wait for data to go with; below half a second (RFC 9293, 3.8.6.3).
+    /// Longest delay of an acknowledgement; below half a second (RFC 9293, 3.8.6.3).
     pub delayed_acknowledgement: Micros,
-    /// Retransmissions by timeout without an answer after which a connection is given up.
+    /// Unanswered retransmissions by timeout after which a connection is given up.
     pub max_retransmissions: u8,
-    /// The same for one that the caller has closed.
+    /// The same for a connection that the caller has closed.
     pub max_orphan_retransmissions: u8,
-    /// Answers to a SYN that are sent before it is forgotten.
+    /// Answers to a SYN that are sent before the handshake is given up.
     pub max_half_open_retransmissions: u8,
-    /// How long the end of a connection that was closed here first is remembered: twice the longest life of a segment.
+    /// Duration of TIME-WAIT: twice the longest lifetime of a segment.
     pub time_wait: Micros,
-    /// How long a peer may take to end its side after the caller has closed.
+    /// Time within which a peer must end its side after the caller has closed.
     pub orphan_timeout: Micros,
-    /// Answers to segments that do not fit their connection (RFC 5961, 7), a second at most, all together; and as many
-    /// resets for those that belong to none.
+    /// Limit of answers per second to segments that do not fit their connection (RFC 5961, 7), all together; and as
+    /// many resets for segments that belong to no connection.
     pub max_challenges_per_second: u32,
     /// Planted bug that is turned on.
     #[cfg(feature = "planted-bugs")]
@@ -64,16 +64,16 @@ pub struct Config {
 /// Settings that contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Out of its range.
+    /// A value out of its range.
     #[error("{name} must be from {min} to {max}, not {value}")]
     Range {
         /// The setting.
         name: &'static str,
         /// The rejected value.
         value: u64,
-        /// The least.
+        /// Smallest valid value.
         min: u64,
-        /// The most.
+        /// Largest valid value.
         max: u64,
     },
 }

@@ -15,15 +15,15 @@ use crate::segment::Options;
 use crate::sequence::Seq;
 use crate::time::Micros;
 
-/// Maximum segment sizes that a cookie can say: the largest that is not larger than the peer's.
+/// Maximum segment sizes that a cookie can hold: the largest that does not exceed the peer's.
 const SIZES: [u16; 8] = [64, 536, 1220, 1300, 1400, 1440, 1460, 8940];
 const PERIOD: Micros = Micros::from_secs(64);
-/// A cookie is good in its period and so many after it.
+/// Periods after its own during which a cookie is valid.
 const GOOD_PERIODS: u64 = 1;
 const CHECK_BITS: u32 = 24;
 const CHECK: u32 = (1 << CHECK_BITS) - 1;
 
-/// In the timestamp: the window scale, 15 for none; selective acknowledgements.
+/// Options in the timestamp: the window scale, 15 for none; selective acknowledgements.
 const SCALE: u32 = 15;
 const SACK: u32 = 16;
 const OPTIONS: u32 = 31;
@@ -49,7 +49,7 @@ impl Cookies {
         key.hash_with(&self.check, &[u64::from(theirs.0), period, said]) as u32 & CHECK
     }
 
-    /// Our initial sequence number for a SYN.
+    /// Initial sequence number for the answer to a SYN.
     pub(crate) fn number(&self, now: Micros, agreed: &Agreed) -> Seq {
         let period = now.0 / PERIOD.0;
         let size = SIZES.iter().rposition(|size| *size <= agreed.mss).unwrap_or(0) as u32;
@@ -58,7 +58,7 @@ impl Cookies {
         Seq(said.wrapping_add(agreed.key.hash_with(&self.place, &[]) as u32))
     }
 
-    /// Our timestamp for the answer: now's or a little less, with the options in it.
+    /// Timestamp for the answer: the current one or a little less, with the options in it.
     pub(crate) fn timestamp(now: Micros, agreed: &Agreed) -> u32 {
         let clock = clock(now, agreed.clock_offset);
         let stamp = clock & !OPTIONS | said_options(agreed);
@@ -97,7 +97,7 @@ impl Cookies {
     }
 }
 
-/// Whether a cookie that was sent then may still come back.
+/// Whether a cookie sent at `sent_at` may still come back.
 pub(crate) fn may_come_back(now: Micros, sent_at: Micros) -> bool {
     now.since(sent_at) <= PERIOD.0 * (GOOD_PERIODS + 1)
 }

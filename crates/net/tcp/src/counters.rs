@@ -9,9 +9,9 @@ pub struct Counters {
     pub segments_in: u64,
     /// Segments that were written.
     pub segments_out: u64,
-    /// Bytes of data that came in order, each once.
+    /// Bytes of data received in order, each once.
     pub data_in_len_bytes: u64,
-    /// Bytes of data that went out the first time.
+    /// Bytes of data sent for the first time.
     pub data_out_len_bytes: u64,
     /// Packets that were refused before processing.
     pub refused: Refused,
@@ -21,17 +21,17 @@ pub struct Counters {
     pub opened: u64,
     /// Connections that a peer reset.
     pub reset_by_peer: u64,
-    /// Connections that were given up because nothing came.
+    /// Connections that were given up without an answer from the peer.
     pub timed_out: u64,
     /// RSTs that were sent.
     pub resets_out: u64,
     /// RSTs to unknown peers that the rate limit suppressed.
     pub resets_suppressed: u64,
-    /// Segments that were sent again.
+    /// Segments that were retransmitted.
     pub retransmitted: u64,
-    /// Times that a loss was found by acknowledgements.
+    /// Losses found by acknowledgements.
     pub fast_recoveries: u64,
-    /// Times that a loss was found by nothing coming.
+    /// Losses found by the retransmission timeout.
     pub retransmission_timeouts: u64,
     /// Tail loss probes.
     pub loss_probes: u64,
@@ -45,17 +45,17 @@ pub struct Counters {
     pub challenges_suppressed: u64,
     /// SYNs that were answered with a cookie.
     pub cookies_out: u64,
-    /// Cookies that came back.
+    /// Valid cookies that came back.
     pub cookies_accepted: u64,
-    /// Cookies that came back wrong or late.
+    /// Invalid or late cookies that came back.
     pub cookies_refused: u64,
     /// Handshakes that were given up.
     pub half_open_timed_out: u64,
-    /// TIME-WAITs that were forgotten early.
+    /// TIME-WAITs that were evicted early.
     pub time_wait_evicted: u64,
 }
 
-/// Packets that were not looked at, by reason.
+/// Packets that were refused before processing, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
     /// See [`Refusal::Short`].
@@ -106,24 +106,24 @@ impl Refused {
 /// Segments that were processed and dropped, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Lies outside the window.
+    /// Outside the window.
     pub out_of_window: u64,
-    /// Its timestamp is older than what has come (PAWS).
+    /// Timestamp older than the received ones (PAWS).
     pub old_timestamp: u64,
-    /// Acknowledges what was not sent, or what was long ago.
+    /// Acknowledgement of unsent data, or of very old data.
     pub acknowledgement: u64,
-    /// Has no ACK.
+    /// Without ACK.
     pub no_acknowledgement: u64,
-    /// Its data has come before.
+    /// Data that was received before.
     pub duplicate: u64,
-    /// There was no memory for its data.
+    /// No memory for the data.
     pub memory: u64,
     /// Connections arrive faster than they are accepted, or the connection limit is reached.
     pub full: u64,
-    /// An answer that belongs to no connection, of which too many wait.
+    /// Answer that belongs to no connection, with a full queue.
     pub replies: u64,
-    /// A reset that does not fit (RFC 5961).
+    /// Reset that does not fit (RFC 5961).
     pub reset: u64,
-    /// A SYN within a connection.
+    /// SYN within a connection.
     pub syn: u64,
 }

@@ -17,7 +17,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// As words, for hashes. Those of an IPv4 pair and of an IPv6 pair differ in their number.
+    /// The key as words, for hashes. An IPv4 pair and an IPv6 pair differ in the number of words.
     pub(crate) fn words(&self, mut take: impl FnMut(u64)) {
         for address in [self.local.ip(), self.remote.ip()] {
             match address {
@@ -32,7 +32,7 @@ impl Key {
         take(u64::from(self.local.port()) << 16 | u64::from(self.remote.port()));
     }
 
-    /// A keyed hash of it and of more words.
+    /// A keyed hash of the key and of more words.
     pub(crate) fn hash_with(&self, keyed: &Keyed, more: &[u64]) -> u64 {
         let mut hasher = std::hash::BuildHasher::build_hasher(keyed);
         self.words(|word| hasher.word(word));
@@ -55,7 +55,7 @@ pub(crate) enum Target {
     TimeWait(u32),
 }
 
-/// Whose a segment is: one table from the four numbers that name a connection to what is kept of it.
+/// Table from the four-tuple of a connection to its state.
 #[derive(Debug)]
 pub(crate) struct Demux {
     table: HashMap<Key, Target, Keyed>,
@@ -70,12 +70,12 @@ impl Demux {
         self.table.get(key).copied()
     }
 
-    /// In place of whatever was there.
+    /// Inserts a target, in place of any other.
     pub(crate) fn insert(&mut self, key: Key, target: Target) {
         self.table.insert(key, target);
     }
 
-    /// Only if it is still that one's.
+    /// Removes the entry only if it still has this target.
     pub(crate) fn remove(&mut self, key: &Key, target: Target) {
         if self.get(key) == Some(target) {
             self.table.remove(key);
@@ -86,7 +86,7 @@ impl Demux {
         self.table.len()
     }
 
-    /// Bytes of memory: entries, a byte for each, and an eighth of free places.
+    /// Bytes of memory: entries, a byte for each, and an eighth of free slots.
     pub(crate) fn memory_len_bytes(&self) -> usize {
         self.table.capacity() * 8 / 7 * (size_of::<(Key, Target)>() + 1)
     }

@@ -1,6 +1,6 @@
 //! Errors of calls.
 
-/// How a connection ended before its time.
+/// Cause of a connection's premature end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionError {
     /// The peer reset it.
@@ -11,13 +11,13 @@ pub enum ConnectionError {
     TimedOut,
 }
 
-/// A call on a connection that cannot be done.
+/// Failed call on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// There is no such connection any more: it was closed. Another one may have its place.
+    /// The connection no longer exists: it was closed. Another one may have its index.
     #[error("the connection was closed")]
     Stale,
-    /// Nothing to read, or no place to write; [`crate::Engine::changed`] says when to ask again.
+    /// Nothing to read, or no room to write; [`crate::Engine::changed`] returns the connection when that changes.
     #[error("would block")]
     WouldBlock,
     /// This side has ended its sending.
@@ -34,7 +34,7 @@ pub enum ListenError {
     /// Another listener uses the address.
     #[error("address already in use")]
     InUse,
-    /// Of several hosts, or port 0.
+    /// An address of several hosts, or port 0.
     #[error("not the address and port of one host")]
     Address,
     /// There are too many listeners.

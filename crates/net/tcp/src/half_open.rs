@@ -6,18 +6,18 @@ use crate::slots::Slots;
 use crate::time::Micros;
 use crate::timers::Timers;
 
-/// A SYN that was answered.
+/// A SYN that was answered, and its answers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HalfOpen {
     pub(crate) agreed: Agreed,
     pub(crate) listener: u32,
-    /// Answers that were sent again.
+    /// Answers that were repeated.
     pub(crate) retransmissions: u8,
     pub(crate) answered_at: Micros,
     pub(crate) due: Micros,
 }
 
-/// Handshakes that have begun: SYN-RECEIVED, in a table with a bound.
+/// Incomplete handshakes: SYN-RECEIVED, in a table with a limit.
 #[derive(Debug)]
 pub(crate) struct HalfOpens {
     pub(crate) slots: Slots<HalfOpen>,

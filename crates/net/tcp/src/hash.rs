@@ -11,7 +11,7 @@ pub(crate) struct Keyed {
 }
 
 impl Keyed {
-    /// A key for one purpose, made of a secret.
+    /// Derives a key for one purpose from a secret.
     pub(crate) fn new(secret: &[u8; 16], purpose: u64) -> Self {
         let (low, high) = secret.split_at(8);
         let half = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
@@ -19,7 +19,7 @@ impl Keyed {
         Self { key: [master.hash(&[purpose, 0]), master.hash(&[purpose, 1])] }
     }
 
-    /// The hash of words.
+    /// Hashes words.
     pub(crate) fn hash(&self, words: &[u64]) -> u64 {
         let mut hasher = self.build_hasher();
         words.iter().for_each(|word| hasher.word(*word));
@@ -44,7 +44,7 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Takes whole words only: what is hashed here consists of them.
+/// A hasher for whole words: all hashed keys consist of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SipHasher {
     state: [u64; 4],

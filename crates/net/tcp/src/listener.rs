@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::time::Micros;
 
-/// Listeners at a time.
+/// Limit of listeners.
 pub(crate) const MAX_LISTENERS: u32 = 64;
 
 /// A listener with its queue of connections.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::segment::Header;
 
-/// Waiting at a time.
+/// Limit of waiting segments.
 const MAX_REPLIES: usize = 1024;
 
 /// Queue of segments to be sent.
@@ -15,7 +15,7 @@ pub(crate) struct Replies {
 }
 
 impl Replies {
-    /// `false`: there is no place.
+    /// `false`: the queue is full.
     pub(crate) fn push(&mut self, header: Header) -> bool {
         if self.queue.len() >= MAX_REPLIES {
             return false;

@@ -1,17 +1,17 @@
-//! Sequence numbers, which go around (RFC 9293, 3.4).
+//! Sequence numbers, which wrap (RFC 9293, 3.4).
 
 /// A sequence number. Two of them can be compared while they are less than 2^31 apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// So many bytes later.
+    /// The number `bytes` later.
     #[must_use]
     pub const fn plus(self, bytes: u32) -> Self {
         Self(self.0.wrapping_add(bytes))
     }
 
-    /// So many bytes earlier.
+    /// The number `bytes` earlier.
     #[must_use]
     pub const fn minus(self, bytes: u32) -> Self {
         Self(self.0.wrapping_sub(bytes))
@@ -23,13 +23,13 @@ impl Seq {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// Lies before `other`.
+    /// Whether the number lies before `other`.
     #[must_use]
     pub const fn is_before(self, other: Self) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// Lies after `other`.
+    /// Whether the number lies after `other`.
     #[must_use]
     pub const fn is_after(self, other: Self) -> bool {
         other.is_before(self)

@@ -1,6 +1,6 @@
-//! Places with a number, used again; each use has another generation, so that an old number finds nothing.
+//! Numbered slots that are reused. Each use has another generation, so that an old number finds nothing.
 
-/// A table with a bound.
+/// A table with a size limit.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     slots: Vec<Slot<T>>,
@@ -27,7 +27,7 @@ impl<T> Slots<T> {
         self.len() >= self.max as usize
     }
 
-    /// Its place and generation; `None` if there is no place.
+    /// Index and generation of the new entry; `None` if the table is full.
     pub(crate) fn insert(&mut self, value: T) -> Option<(u32, u32)> {
         if let Some(index) = self.free.pop() {
             let slot = self.slots.get_mut(index as usize)?;
@@ -36,7 +36,7 @@ impl<T> Slots<T> {
         }
         let index = u32::try_from(self.slots.len()).ok().filter(|index| *index < self.max)?;
         if self.slots.len() == self.slots.capacity() {
-            // By an eighth, not to twice the size: entries are large.
+            // Grows by an eighth instead of doubling: entries are large.
             let more = (self.slots.len() / 8).max(16);
             self.slots.reserve_exact(more.min(self.max as usize - self.slots.len()));
         }
@@ -65,7 +65,7 @@ impl<T> Slots<T> {
         Some(self.slots.get(index as usize)?.generation)
     }
 
-    /// Places that exist, used or not.
+    /// Allocated slots, used or not.
     pub(crate) fn places(&self) -> usize {
         self.slots.capacity()
     }

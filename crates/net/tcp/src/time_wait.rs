@@ -1,8 +1,8 @@
 //! TIME-WAIT (RFC 9293, 3.6.1): the state of a connection that this side closed first, little more than its four-tuple.
 //! It keeps late segments out of a new connection and can send the last ACK again.
 //!
-//! A table with a bound: the oldest is forgotten for a new one. A SYN that is newer than all of it begins a new
-//! connection at once (RFC 6191; RFC 9293, 3.10.7.4).
+//! The table has a limit: a new entry evicts the oldest. A SYN that is newer than the entry's whole connection begins a
+//! new connection at once (RFC 6191; RFC 9293, 3.10.7.4).
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::sequence::Seq;
 use crate::slots::Slots;
 use crate::time::Micros;
 
-/// The end of a connection.
+/// State of an ended connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeWait {
     pub(crate) key: Key,
@@ -47,7 +47,7 @@ impl TimeWaits {
         self.slots.is_full()
     }
 
-    /// Its place; `None` if there is none.
+    /// Index of the new entry; `None` if the table is full.
     pub(crate) fn insert(&mut self, entry: TimeWait) -> Option<u32> {
         let until = entry.until;
         let (index, generation) = self.slots.insert(entry)?;
@@ -72,7 +72,7 @@ impl TimeWaits {
         self.slots.get_mut(index)
     }
 
-    /// The next that is over by now, or the oldest of all.
+    /// The next entry that has expired by `by`, or the oldest of all with [`Micros::NEVER`].
     pub(crate) fn take_first(&mut self, by: Micros) -> Option<(u32, TimeWait)> {
         while let Some((index, generation, until)) = self.queue.front().copied() {
             if !is_there(&self.slots, index, generation) {
@@ -83,7 +83,7 @@ impl TimeWaits {
                 return None;
             }
             self.queue.pop_front();
-            // It was begun again: later.
+            // A restarted entry expires later.
             if let Some(entry) = self.slots.get(index).filter(|entry| entry.until > by && by != Micros::NEVER)
             {
                 self.queue.push_back((index, generation, entry.until));

@@ -16,8 +16,8 @@ const TICK_BITS: u32 = 10;
 const PLACE_BITS: u32 = 6;
 const PLACES: usize = 1 << PLACE_BITS;
 const LEVELS: usize = 6;
-/// Two years. Beyond that, an entry fires early and is set again. One place of the highest level is never used ahead: it
-/// would be the one that is now's.
+/// Two years. Beyond that, an entry fires early and is set again. One slot of the highest level is never used ahead: it
+/// would be that of the current tick.
 const MAX_AHEAD_TICKS: u64 = (PLACES as u64 - 1) << (PLACE_BITS as u64 * (LEVELS as u64 - 1));
 const NONE: u32 = u32::MAX;
 
@@ -52,7 +52,7 @@ impl Timers {
         (at.0 >> TICK_BITS) + u64::from(at.0 & ((1 << TICK_BITS) - 1) != 0)
     }
 
-    /// Sets the timer of a number, unless it fires by then anyway.
+    /// Sets the timer of a number, unless that fires by then anyway.
     pub(crate) fn set_by(&mut self, index: u32, at: Micros) {
         let tick = Self::tick_at(at);
         match self.nodes.get(index as usize) {
@@ -64,7 +64,7 @@ impl Timers {
         self.link(index, tick.max(self.tick + 1));
     }
 
-    /// Takes the timer of a number away.
+    /// Clears the timer of a number.
     pub(crate) fn clear(&mut self, index: u32) {
         let Some(node) = self.nodes.get_mut(index as usize) else { return };
         if node.home == NONE {
@@ -100,7 +100,7 @@ impl Timers {
         self.used[level] |= 1 << place;
     }
 
-    /// The next tick at which something is to be done, and the level and place where.
+    /// The next tick with work to do, and its level and slot.
     fn next_place(&self) -> Option<(u64, usize, usize)> {
         // A lower level's entries come before a higher level's: they share more digits with now.
         for level in 0..LEVELS {
@@ -116,12 +116,12 @@ impl Timers {
         None
     }
 
-    /// When [`Timers::fired`] has something to do: never later than the first timer.
+    /// The time at which [`Timers::fired`] has work: never later than the first timer.
     pub(crate) fn next(&self) -> Option<Micros> {
         self.next_place().map(|(tick, ..)| Micros(tick << TICK_BITS))
     }
 
-    /// The next number whose timer fires by now; it is not set any more then.
+    /// The next number whose timer fires by now; that timer is cleared.
     pub(crate) fn fired(&mut self, now: Micros) -> Option<u32> {
         let end = now.0 >> TICK_BITS;
         loop {
@@ -135,7 +135,7 @@ impl Timers {
                 self.clear(index);
                 return Some(index);
             }
-            // All of the place at once: while some are left in it, a lower level's entries need not come first.
+            // Takes the whole slot at once: while entries are left in it, a lower level's entries need not come first.
             while let Some(node) = self.nodes.get(self.heads[level][place] as usize).copied() {
                 let index = self.heads[level][place];
                 self.clear(index);
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Any sets, moves and steps of time: all fire, none early, none a tick late.
+    /// Random sets, moves and steps of time: all timers fire, none early, none a tick late.
     #[test]
     fn fires_what_a_sorted_map_says() {
         for seed in 0..200 {

@@ -1,9 +1,9 @@
-//! Bytes that have come: those in order, which can be read, and behind a gap those that came early.
+//! Received bytes: those in order, which can be read, and early ones behind a gap.
 //!
-//! Each byte is written where it belongs, so early ones are put in order by nothing but the gap's end. Which bytes are
-//! there is known from ranges of distances: from the first byte that can be read.
+//! Each byte is written at its final position, so early bytes are in order once the gap is filled. Ranges record which
+//! early bytes exist. Their bounds are distances from the first byte that can be read.
 //!
-//! Invariants: ranges ascend, do not touch each other, and begin behind what can be read; there are at most
+//! Invariants: ranges ascend, do not touch each other, and begin behind the readable bytes; there are at most
 //! [`MAX_RANGES`].
 
 use std::collections::VecDeque;
@@ -13,21 +13,21 @@ use super::{CHUNK_LEN_BYTES, Chunk, KEPT_PLACES, Pool, Use};
 /// Limit of ranges behind gaps. It bounds the state that a sender can cause by leaving gaps.
 pub(crate) const MAX_RANGES: usize = 64;
 
-/// Bytes behind a gap.
+/// Range of bytes behind a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
-    /// From the first byte that can be read.
+    /// Distance from the first byte that can be read.
     pub(crate) start: u32,
     pub(crate) end: u32,
-    /// The larger, the later something was put in.
+    /// Order of changes: the range that changed last has the largest stamp.
     stamp: u32,
 }
 
-/// Bytes that have come: those in order, which can be read, and behind a gap those that came early.
+/// Received bytes: those in order, and early ones behind a gap.
 #[derive(Default)]
 pub(crate) struct ReceiveBuffer {
     chunks: VecDeque<Option<Chunk>>,
-    /// Where in the first chunk the first byte lies.
+    /// Offset of the first byte in the first chunk.
     head: u32,
     /// Bytes that can be read.
     readable: u32,
@@ -35,7 +35,7 @@ pub(crate) struct ReceiveBuffer {
     stamp: u32,
 }
 
-/// Without the bytes.
+/// Debug output without the bytes.
 impl std::fmt::Debug for ReceiveBuffer {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} readable, early {:?}, {} chunks", self.readable, self.early, self.chunks())
@@ -51,14 +51,14 @@ impl ReceiveBuffer {
         !self.early.is_empty()
     }
 
-    /// Ranges behind gaps, the one that something was put in last first, then as they lie.
+    /// Ranges behind gaps: the one that changed last, then the others in order.
     pub(crate) fn early(&self) -> impl Iterator<Item = Range> + '_ {
         let last = self.early.iter().max_by_key(|range| range.stamp).copied();
         last.into_iter().chain(self.early.iter().copied().filter(move |range| Some(*range) != last))
     }
 
-    /// Puts bytes in that begin `offset` behind the end of what can be read. Says how many more can be read now, or
-    /// `None` if there was no memory for them: then nothing is known to have come.
+    /// Inserts bytes that begin `offset` behind the end of the readable ones. Returns how many more can be read now.
+    /// `None`: there was no memory, and the bytes count as not received.
     pub(crate) fn insert(&mut self, pool: &mut Pool, offset: u32, data: &[u8]) -> Option<u32> {
         let start = self.readable + offset;
         let end = start + data.len() as u32;
@@ -73,7 +73,7 @@ impl ReceiveBuffer {
         }
         let purpose = if offset == 0 { Use::InOrder } else { Use::Early };
         if self.write(pool, purpose, start, data).is_none() {
-            // Gives back what was taken, if nothing else is there.
+            // Returns the new chunks to the pool, if the buffer has no other bytes.
             self.discard(pool, 0);
             return None;
         }
@@ -96,7 +96,7 @@ impl ReceiveBuffer {
         Some(0)
     }
 
-    /// Whether all these bytes behind a gap have come before.
+    /// Whether all these bytes behind a gap were received before.
     pub(crate) fn has_early(&self, offset: u32, len: u32) -> bool {
         let start = self.readable + offset;
         self.early.iter().any(|range| range.start <= start && start + len <= range.end)
@@ -124,7 +124,7 @@ impl ReceiveBuffer {
         Some(())
     }
 
-    /// Takes bytes out.
+    /// Reads bytes into `out`.
     pub(crate) fn read(&mut self, pool: &mut Pool, out: &mut [u8]) -> usize {
         let total = out.len().min(self.readable as usize);
         let mut done = 0;

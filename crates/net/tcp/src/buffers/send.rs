@@ -1,19 +1,19 @@
-//! Bytes on their way out, from the first that is not acknowledged.
+//! Bytes to be sent, from the first unacknowledged one on.
 
 use std::collections::VecDeque;
 
 use super::{CHUNK_LEN_BYTES, Chunk, KEPT_PLACES, Pool, Use};
 
-/// Bytes on their way out, from the first that is not acknowledged.
+/// Bytes to be sent, from the first unacknowledged one on.
 #[derive(Default)]
 pub(crate) struct SendBuffer {
     chunks: VecDeque<Chunk>,
-    /// Where in the first chunk the first byte lies.
+    /// Offset of the first byte in the first chunk.
     head: u32,
     len: u32,
 }
 
-/// Without the bytes.
+/// Debug output without the bytes.
 impl std::fmt::Debug for SendBuffer {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} bytes, {} chunks", self.len, self.chunks())
@@ -25,7 +25,7 @@ impl SendBuffer {
         self.len
     }
 
-    /// Appends what fits below `max_len` and what the pool has; says how much that was.
+    /// Appends bytes up to `max_len` and up to the pool's limit; returns how many.
     pub(crate) fn push(&mut self, pool: &mut Pool, mut data: &[u8], max_len: u32) -> usize {
         let before = self.len;
         while !data.is_empty() && self.len < max_len {
@@ -45,8 +45,8 @@ impl SendBuffer {
         (self.len - before) as usize
     }
 
-    /// Copies bytes that begin so far from the first. There must be so many. Without any, `offset` means nothing: a
-    /// segment may lie before the first byte, or after the last one.
+    /// Copies bytes from `offset` on. The buffer must have them all. If `out` is empty, `offset` is ignored: a segment
+    /// may lie before the first byte, or after the last one.
     pub(crate) fn copy(&self, offset: u32, mut out: &mut [u8]) {
         if out.is_empty() {
             return;
@@ -64,7 +64,7 @@ impl SendBuffer {
         }
     }
 
-    /// Takes away what is acknowledged.
+    /// Removes acknowledged bytes.
     pub(crate) fn advance(&mut self, pool: &mut Pool, count: u32) {
         let count = count.min(self.len);
         self.head += count;

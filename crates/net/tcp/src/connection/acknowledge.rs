@@ -22,8 +22,8 @@ struct Progress {
 }
 
 impl Sender {
-    /// An acknowledgement that is acceptable. `echoed_us`: the time since the segment was sent that its timestamp
-    /// answers. Says whether something new is acknowledged.
+    /// Processes an acceptable acknowledgement. `echoed_us`: the time since the segment that its timestamp echoes was
+    /// sent. Returns whether new data is acknowledged.
     pub(super) fn acknowledge(
         &mut self,
         context: &mut Context<'_>,
@@ -62,7 +62,7 @@ impl Sender {
         advance > 0
     }
 
-    /// Says whether the window is another one.
+    /// Returns whether the window has changed.
     fn update_window(&mut self, header: &Header) -> bool {
         let window = u32::from(header.window) << self.scale;
         // RFC 9293 compares the sequence number before the acknowledgement. A peer that retransmits old data sends its
@@ -94,12 +94,12 @@ impl Sender {
         self.unanswered = 0;
         (self.timed_from, self.waiting_from) = (context.now, context.now);
         if self.recovery_point.is_before(ack) {
-            // Stays comparable.
+            // The number stays comparable.
             self.recovery_point = ack;
         }
     }
 
-    /// Selective acknowledgements. Says whether the first reports a duplicate (RFC 2883).
+    /// Processes selective acknowledgements. Returns whether the first reports a duplicate (RFC 2883).
     fn take_blocks(&mut self, context: &Context<'_>, header: &Header, delivered: &mut Delivered) -> bool {
         if !self.has_sack {
             return false;
@@ -152,7 +152,7 @@ impl Sender {
         }
     }
 
-    /// Marks what is lost by now, and begins to repair it.
+    /// Marks lost segments, and begins recovery.
     pub(super) fn find_losses(&mut self, context: &mut Context<'_>) -> bool {
         let in_recovery = self.recovery != Recovery::Open;
         let (found, look_again) = self.board.detect(context.now, in_recovery, &self.round_trip);
@@ -164,7 +164,7 @@ impl Sender {
             self.recovery = Recovery::Fast;
             self.recovery_point = self.next;
             self.reduction = [0, 0, under_way.max(1)];
-            // The first goes at once.
+            // The first lost segment is sent at once.
             self.congestion.window = self.pipe() + self.mss;
         }
         found
@@ -231,7 +231,7 @@ impl Sender {
         if !was_old || progress.reports_duplicate {
             self.probe_end = None;
         } else if self.first.is_after(end) {
-            // The probe was the only one to arrive: a loss like any other.
+            // Only the probe has arrived: a loss like any other.
             self.probe_end = None;
             if self.recovery == Recovery::Open {
                 self.congestion.lost(progress.pipe);

@@ -1,5 +1,5 @@
-//! How much may be under way: CUBIC (RFC 9438) with its Reno-friendly region; slow start, and a new start after a pause,
-//! as in RFC 5681; the initial window is RFC 6928's.
+//! Congestion control: CUBIC (RFC 9438) with its Reno-friendly region; slow start, and a restart after a pause, as in
+//! RFC 5681; the initial window is that of RFC 6928.
 
 use crate::time::Micros;
 
@@ -18,21 +18,21 @@ pub(crate) struct Congestion {
     mss: u32,
     pub(crate) window: u32,
     pub(crate) slow_start_threshold: u32,
-    /// Parts of a byte that the window has grown by.
+    /// Fraction of a byte by which the window has grown.
     fraction: f32,
     /// W_max, cwnd_prior and W_est in segments.
     max: f32,
     prior: f32,
     reno: f32,
-    /// When congestion avoidance began after the last loss; [`Micros::NEVER`] before it has.
+    /// Start of congestion avoidance after the last loss; [`Micros::NEVER`] before that.
     epoch: Micros,
-    /// Seconds from there to W_max.
+    /// Seconds from `epoch` to W_max.
     until_max: f32,
 }
 
 impl Congestion {
     pub(crate) fn new(mss: u32) -> Self {
-        // RFC 6928: of large segments fewer.
+        // RFC 6928: fewer segments if they are large.
         let window = (INITIAL_SEGMENTS * mss).min((2 * mss).max(14_600));
         Self {
             mss,
@@ -55,7 +55,7 @@ impl Congestion {
         f64::from(bytes) / f64::from(self.mss)
     }
 
-    /// New data was acknowledged while the window was what held more back.
+    /// New data was acknowledged while the window was the limit.
     pub(crate) fn acknowledged(&mut self, now: Micros, bytes: u32, round_trip_us: u32) {
         if self.window < self.slow_start_threshold {
             let room = self.slow_start_threshold - self.window;
@@ -82,7 +82,7 @@ impl Congestion {
             let target = at(elapsed + u64::from(round_trip_us)).clamp(window, window * 1.5);
             (target - window) / window * acknowledged
         };
-        // Never more than slow start would.
+        // Never more than in slow start.
         let growth = growth.clamp(0.0, acknowledged) * f64::from(self.mss) + f64::from(self.fraction);
         let whole = growth.floor();
         self.fraction = (growth - whole) as f32;
@@ -100,13 +100,13 @@ impl Congestion {
         }
     }
 
-    /// New data was acknowledged, and less was sent than the window allows: its size says nothing, and time passes
-    /// without it.
+    /// New data was acknowledged, but less was sent than the window allows. The window does not grow, and this time
+    /// does not count.
     pub(crate) fn is_not_used(&mut self) {
         self.epoch = Micros::NEVER;
     }
 
-    /// A loss while so much was under way: the new slow start threshold. The window follows in recovery.
+    /// A loss with `in_flight` bytes: sets the slow start threshold. The window follows in recovery.
     pub(crate) fn lost(&mut self, in_flight: u32) {
         let window = self.segments(self.window) as f32;
         // Fast convergence.
@@ -118,7 +118,7 @@ impl Congestion {
         self.slow_start_threshold = threshold.max(2 * self.mss);
     }
 
-    /// Nothing came until the retransmission timeout: one segment.
+    /// The retransmission timeout has expired: the window is one segment.
     pub(crate) fn collapse(&mut self) {
         self.window = self.mss;
     }

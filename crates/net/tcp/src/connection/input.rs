@@ -50,7 +50,7 @@ impl Connection {
                 return self.answer_out_of_place(now, segment);
             }
         }
-        // A reset goes by its number, whatever text it has (RFC 5961, 3.2).
+        // A reset is judged by its sequence number, whatever text it has (RFC 5961, 3.2).
         let len = if is_reset { 0 } else { segment.len() };
         if !self.receiver.accepts(header.seq, len) {
             if is_reset {
@@ -87,19 +87,19 @@ impl Connection {
         self.take(context, segment)
     }
 
-    /// Step five and on: it belongs here.
+    /// Step five and later: the segment belongs to this connection.
     fn take(&mut self, context: &mut Context<'_>, segment: &Segment<'_>) -> Answer {
         let header = &segment.header;
         let echoed = header.options.timestamps.filter(|_| self.receiver.has_timestamps);
         let echoed = echoed.map(|stamps| clock(context.now, self.clock_offset).wrapping_sub(stamps.echo));
-        // An echo from the future, or from before anything is remembered, is none.
+        // An echo from the future, or from too long ago, is ignored.
         let echoed = echoed.filter(|millis| *millis < 1 << 18).map(|millis| u64::from(millis) * 1000);
         let has_data = !segment.is_empty();
         let was_finished = self.sender.finish;
         self.sender.acknowledge(context, header, has_data, echoed);
         if header.window == 0 && !self.is_orphan {
-            // It is there and takes nothing: that ends no connection, not even if it took its window back (RFC 9293,
-            // 3.8.6).
+            // The peer is alive with a closed window. That ends no connection, even if the window was taken back (RFC
+            // 9293, 3.8.6).
             self.sender.unanswered = 0;
         }
         let mut has_changed = was_finished != self.sender.finish;
@@ -116,7 +116,8 @@ impl Connection {
         if has_changed { Answer::Changed } else { Answer::None }
     }
 
-    /// An acknowledgement says what would have fitted. Data that has come before is answered each time: its sender waits.
+    /// Acknowledges a segment that does not fit, so that the peer gets the expected numbers. Data that was received
+    /// before is answered each time: its sender waits.
     fn answer_out_of_place(&mut self, now: Micros, segment: &Segment<'_>) -> Answer {
         let is_known = segment.header.seq.is_before(self.receiver.next);
         if is_known && !segment.is_empty() {
@@ -140,7 +141,7 @@ impl Connection {
         may
     }
 
-    /// An acknowledgement goes out, whatever it answers.
+    /// Sends an acknowledgement, whatever the segment was.
     pub(crate) fn challenge(&mut self) {
         self.receiver.acknowledge_now();
     }

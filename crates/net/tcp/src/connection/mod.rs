@@ -1,7 +1,8 @@
 //! A connection from the end of its handshake on (RFC 9293, 3.3.2).
 //!
-//! Its state is what each side has ended: [`Finish`] for ours, `receiver.has_ended` for the peer's. The names of RFC 9293
-//! are [`Connection::state`]. SYN-RECEIVED is in [`crate::half_open`], TIME-WAIT in [`crate::time_wait`].
+//! Its state is the progress of each side's end: [`Finish`] for ours, `receiver.has_ended` for the peer's.
+//! [`Connection::state`] returns the name of RFC 9293. SYN-RECEIVED is in [`crate::half_open`], TIME-WAIT in
+//! [`crate::time_wait`].
 //!
 //! | module | owns |
 //! |---|---|
@@ -65,14 +66,14 @@ pub(crate) struct Agreed {
     pub(crate) clock_offset: u32,
 }
 
-/// When to ask an idle peer whether it is there.
+/// Keepalive probes to an idle peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// After so long without a segment.
+    /// Idle time before the first probe.
     pub idle: Micros,
-    /// And again after so long.
+    /// Time between probes.
     pub interval: Micros,
-    /// So often without an answer; then the connection is given up.
+    /// Unanswered probes after which the connection is given up.
     pub probes: u8,
 }
 
@@ -85,28 +86,28 @@ pub(crate) struct Connection {
     clock_offset: u32,
     /// The caller has closed the connection and its id is stale.
     pub(crate) is_orphan: bool,
-    /// Ours was the first FIN: TIME-WAIT is here.
+    /// Our FIN was the first: TIME-WAIT is on this side.
     closed_first: bool,
     pub(crate) error: Option<ConnectionError>,
     keepalive: Option<Keepalive>,
     keepalive_unanswered: u8,
     heard_at: Micros,
-    /// The last segment fitted.
+    /// The last segment fitted this connection.
     pub(crate) is_heard: bool,
     challenged_at: Micros,
     user_timeout: Micros,
-    /// For an orphan whose peer does not end its side.
+    /// Deadline of an orphan whose peer does not end its side.
     pub(crate) lives_until: Micros,
-    /// Was handed out by its listener.
+    /// The caller has accepted the connection.
     pub(crate) is_accepted: bool,
 }
 
-/// Without an option that says otherwise (RFC 9293, 3.7.1).
+/// Maximum segment size without an option (RFC 9293, 3.7.1).
 pub(crate) const DEFAULT_MSS: u16 = 536;
-/// Smaller ones make segments of nothing but headers.
+/// Smallest maximum segment size. A smaller one would make segments of little but headers.
 const MIN_MSS: u16 = 64;
 
-/// Milliseconds, for timestamps.
+/// Timestamp clock in milliseconds.
 pub(crate) fn clock(now: Micros, offset: u32) -> u32 {
     ((now.0 / 1000) as u32).wrapping_add(offset)
 }
@@ -161,7 +162,7 @@ impl Connection {
         }
     }
 
-    /// Nothing of it goes out or comes in any more.
+    /// The connection sends and receives nothing any longer.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.state(), State::Closed | State::TimeWait)
     }
@@ -238,7 +239,7 @@ impl Connection {
         count
     }
 
-    /// No more comes from the caller.
+    /// Ends sending: the caller has no more data.
     pub(crate) fn end_sending(&mut self) {
         if self.sender.finish == Finish::Open {
             self.sender.finish = Finish::Wanted;
@@ -253,7 +254,7 @@ impl Connection {
         self.receiver.was_read(context.now, waiting, 0, context.config.receive_buffer_len_bytes);
     }
 
-    /// The handshake's round trip.
+    /// Records the handshake's round trip.
     pub(crate) fn sample(&mut self, micros: u64) {
         self.sender.round_trip.sample(micros);
     }
@@ -287,7 +288,7 @@ impl Connection {
 
     /// Whether enough room has become free since a send was accepted only in part.
     pub(crate) fn has_room_again(&mut self, config: &Config, pool: &Pool) -> bool {
-        // Not for each acknowledgement: a third of the room.
+        // Not for each acknowledgement, but for a third of the buffer.
         self.sender.is_blocked
             && self.writable(config, pool) >= config.send_buffer_len_bytes / 3
             && std::mem::take(&mut self.sender.is_blocked)
@@ -354,13 +355,13 @@ impl Connection {
         self.sender.advance(context, max, self.is_orphan)
     }
 
-    /// Ends it: nothing is kept but what the caller may ask.
+    /// Ends the connection with an error: only its state is left for the caller.
     pub(crate) fn fail(&mut self, context: &mut Context<'_>, error: ConnectionError) {
         self.error = Some(error);
         self.release_in(context);
     }
 
-    /// Gives all its memory back.
+    /// Releases all memory.
     pub(crate) fn release_in(&mut self, context: &mut Context<'_>) {
         self.sender.buffer.clear(context.pool);
         self.sender.board.clear(context.spare);

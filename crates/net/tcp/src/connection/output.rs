@@ -15,7 +15,7 @@ impl Connection {
         !self.is_over() && (self.receiver.acknowledge == Acknowledge::Now || self.sender.outgoing().is_some())
     }
 
-    /// Writes a segment into `out`; its length, if there was one to write and it fits.
+    /// Writes a segment into `out` and returns its length, if there is one to send and it fits.
     pub(crate) fn transmit(
         &mut self,
         context: &mut Context<'_>,
@@ -31,7 +31,7 @@ impl Connection {
         }
         let (seq, data_len, has_fin) = match outgoing {
             Some(Outgoing::Again(sent)) => {
-                // FIN is the last number of the last segment.
+                // FIN has the last sequence number of the last segment.
                 let data_end = self.sender.first.plus(self.sender.buffer.len());
                 let has_fin = sent.start.plus(sent.len).is_after(data_end);
                 (sent.start, sent.len - u32::from(has_fin), has_fin)
@@ -98,14 +98,14 @@ impl Connection {
         }
     }
 
-    /// Of all that has come.
+    /// Header that acknowledges all received data.
     pub(crate) fn last_acknowledgement(&mut self, now: Micros) -> Header {
         let mut header = self.header(now, self.sender.next);
         header.window = self.receiver.acknowledged();
         header
     }
 
-    /// A segment that resets it.
+    /// Header that resets the connection.
     pub(crate) fn reset_header(&self, now: Micros) -> Header {
         let mut header = self.header(now, self.sender.next);
         header.flags = Flags::RST.with(Flags::ACK);
@@ -114,12 +114,12 @@ impl Connection {
 }
 
 impl super::Sender {
-    /// Since when the peer has not acknowledged what it should have.
+    /// Start of the time during which the peer has not acknowledged data.
     pub(super) fn timed_out_from(&self) -> Micros {
         self.waiting_from
     }
 
-    /// New data that may not go waits for the peer's window.
+    /// New data that may not be sent waits for the peer's window.
     pub(super) fn arm_if_held(&mut self, now: Micros, config: &Config) {
         if self.board.is_empty() {
             self.arm(now, config);

@@ -11,11 +11,11 @@ use crate::segment::{Options, Timestamps};
 use crate::sequence::Seq;
 use crate::time::Micros;
 
-/// Whether an acknowledgement is to be sent.
+/// Whether an acknowledgement must be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acknowledge {
     No,
-    /// It may wait for data.
+    /// The acknowledgement may wait for data.
     Later,
     Now,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Receiver {
     pub(super) mss: u32,
     pub(super) has_sack: bool,
     pub(super) has_timestamps: bool,
-    /// FIN has come, and all before it.
+    /// FIN was received, and all data before it.
     pub(super) has_ended: bool,
     /// Reading has ended: incoming data is discarded.
     pub(super) is_discarded: bool,
@@ -58,12 +58,12 @@ pub(crate) struct Receiver {
     pub(super) unacknowledged: u32,
     /// The last range that arrived twice, to be reported (RFC 2883).
     pub(super) duplicate: Option<(Seq, Seq)>,
-    /// Bytes that were read since then.
+    /// Bytes read since `read_from`.
     pub(super) read_bytes: u32,
     pub(super) read_from: Micros,
 }
 
-/// A timestamp that is older says nothing any more (RFC 7323, 5.5).
+/// Age beyond which a timestamp is not valid (RFC 7323, 5.5).
 const MAX_RECENT_AGE: Micros = Micros::from_secs(24 * 86_400);
 
 impl Receiver {
@@ -80,7 +80,7 @@ impl Receiver {
         }
     }
 
-    /// PAWS (RFC 7323, 5): is this older than what has come?
+    /// PAWS (RFC 7323, 5): whether the segment is older than the received ones.
     pub(super) fn is_old(&self, now: Micros, timestamps: Timestamps) -> bool {
         (timestamps.value.wrapping_sub(self.recent) as i32) < 0
             && now.since(self.recent_at) < MAX_RECENT_AGE.0
@@ -98,7 +98,7 @@ impl Receiver {
         self.acknowledge = Acknowledge::Now;
     }
 
-    /// The data of an acceptable segment.
+    /// Processes the data of an acceptable segment.
     pub(super) fn take(
         &mut self,
         context: &mut Context<'_>,
@@ -108,7 +108,7 @@ impl Receiver {
     ) -> Arrived {
         let mut arrived = Arrived::default();
         if self.has_ended {
-            // All of it has come before.
+            // All data was received before.
             self.acknowledge_now();
             return arrived;
         }
@@ -192,16 +192,16 @@ impl Receiver {
         if !edge.is_after(self.edge) {
             return self.edge;
         }
-        // Silly windows are not offered (RFC 9293, 3.8.6.2.2).
+        // Silly windows are not advertised (RFC 9293, 3.8.6.2.2).
         let is_worth_it = edge.since(self.edge) >= (self.limit / 2).min(self.mss);
         if is_worth_it { edge } else { self.edge }
     }
 
-    /// The window for a segment that goes out now, as on the wire, and the edge that it says.
+    /// Window of a segment sent now, as on the wire, and its right edge.
     fn window(&self) -> (u16, Seq) {
         let window = self.right_edge().since(self.next);
         let mut shifted = window >> self.scale;
-        // Rounded down the edge would go back.
+        // Rounding down would move the edge back.
         if self.next.plus(shifted << self.scale).is_before(self.edge) {
             shifted += 1;
         }
@@ -209,7 +209,7 @@ impl Receiver {
         (shifted as u16, self.next.plus(shifted << self.scale))
     }
 
-    /// For a segment that goes out now: it acknowledges everything.
+    /// Records that a segment is sent, which acknowledges everything, and returns its window.
     pub(super) fn acknowledged(&mut self) -> u16 {
         let (window, edge) = self.window();
         self.edge = self.edge.later(edge);
@@ -220,7 +220,7 @@ impl Receiver {
         window
     }
 
-    /// Blocks behind gaps, the last one first, after what has come twice.
+    /// Adds the SACK blocks: a duplicate first, then ranges behind gaps, beginning with the one that changed last.
     pub(super) fn blocks(&mut self, options: &mut Options) {
         let duplicate = self.duplicate.take();
         if !self.has_sack {
@@ -240,7 +240,7 @@ impl Receiver {
         }
     }
 
-    /// Bytes were read: the window may be opened, and grow if the reader keeps up with a round trip's worth.
+    /// Records that bytes were read: the window may open, and it grows if the reader keeps up with a round trip's data.
     pub(super) fn was_read(&mut self, now: Micros, bytes: u32, round_trip_us: u32, max: u32) {
         self.read_bytes = self.read_bytes.saturating_add(bytes);
         if now.since(self.read_from) > u64::from(round_trip_us.max(1000)) {

@@ -1,11 +1,11 @@
-//! How long an answer takes, and how long to wait for one (RFC 6298).
+//! Round-trip time and retransmission timeout (RFC 6298).
 
 use crate::config::Config;
 
 /// The clock's granularity, G.
 const GRANULARITY_US: u32 = 1000;
 const INITIAL_TIMEOUT_US: u64 = 1_000_000;
-/// The longest sample: longer ones say nothing about the path.
+/// Limit of samples: a longer one is no measure of the path.
 const MAX_SAMPLE_US: u32 = 1 << 28;
 
 /// Times in microseconds.
@@ -16,7 +16,7 @@ pub(crate) struct RoundTrip {
     variation: u32,
     /// The least of all samples.
     pub(crate) min: u32,
-    /// Doublings since the last answer.
+    /// Doublings of the timeout since the last answer.
     pub(crate) backoff: u8,
 }
 
@@ -25,7 +25,7 @@ impl RoundTrip {
         Self { smoothed: 0, variation: 0, min: u32::MAX, backoff: 0 }
     }
 
-    /// Of a segment that was sent once, or that timestamps tell apart (Karn).
+    /// Adds a sample, of a segment that was sent once or that timestamps identify (Karn).
     pub(crate) fn sample(&mut self, micros: u64) {
         let sample = micros.clamp(1, u64::from(MAX_SAMPLE_US)) as u32;
         self.min = self.min.min(sample);

@@ -1,12 +1,12 @@
 //! Sent segments that are not acknowledged, and the loss detection among them: RACK (RFC 8985, 6) with selective
 //! acknowledgements (RFC 2018).
 //!
-//! RACK goes by time: a segment is lost if one that was sent later has arrived, and reordering would have been over by
-//! now. So it finds the loss of a retransmission too, which counting duplicates (RFC 6675) cannot.
+//! RACK is based on time: a segment is lost if a segment sent later has arrived, and the time for reordering is over.
+//! So it detects the loss of a retransmission, too, unlike counting of duplicates (RFC 6675).
 //!
-//! Invariants: segments lie one behind the other without a gap, from the first unacknowledged byte to the next to be
-//! sent. `in_flight` is the bytes of those that are neither marked lost nor known to have arrived; `lost` of those that
-//! are to be sent again.
+//! Invariants: segments are contiguous, from the first unacknowledged byte to the next to be sent. `in_flight` counts
+//! the bytes of segments that are neither marked lost nor known to have arrived; `lost` counts those that are to be
+//! sent again.
 
 use std::collections::VecDeque;
 
@@ -19,18 +19,18 @@ const LOST: u8 = 2;
 /// Was sent more than once.
 const RETRANSMITTED: u8 = 4;
 
-/// Segments that arrived out of order after which reordering is no longer waited for, while none was ever seen.
+/// Segments received out of order after which reordering is not waited for, as long as none was ever seen.
 const DUPLICATE_THRESHOLD: u32 = 3;
-/// Recoveries after which a window that was widened for reordering is what it was.
+/// Recoveries after which a widened reordering window is reset.
 const WINDOW_PERSISTS: u8 = 16;
 
 /// A segment that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    /// When last.
+    /// Time of the last transmission.
     at: Micros,
     pub(crate) start: Seq,
-    /// With FIN.
+    /// Length including FIN.
     pub(crate) len: u32,
     marks: u8,
 }
@@ -45,7 +45,7 @@ impl Sent {
     }
 }
 
-/// Segments' memory, of connections that have none under way: so that the next has it.
+/// Spare segment queues of connections without data in flight, for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     queues: Vec<VecDeque<Sent>>,
@@ -72,11 +72,11 @@ impl Spare {
 /// Data that an acknowledgement newly covers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delivered {
-    /// Bytes that are known to have arrived now, and were not before.
+    /// Bytes that are newly known to have arrived.
     pub(crate) bytes: u32,
-    /// When the latest of the segments was sent that were sent only once.
+    /// Send time of the latest segment that was sent only once.
     pub(crate) sent_once_at: Option<Micros>,
-    /// Something was found by selective acknowledgements.
+    /// Selective acknowledgements contributed.
     pub(crate) has_sacked: bool,
 }
 
@@ -88,15 +88,15 @@ pub(crate) struct Scoreboard {
     pub(crate) lost: u32,
     sacked_segments: u32,
     retransmitted_segments: u32,
-    /// No segment before it is marked lost.
+    /// No segment before this number is marked lost.
     first_lost: Seq,
-    /// Of the segment sent last among those that have arrived (RACK.xmit_ts, RACK.end_seq, RACK.rtt).
+    /// Properties of the last-sent segment that has arrived (RACK.xmit_ts, RACK.end_seq, RACK.rtt).
     latest: (Micros, Seq),
     round_trip_us: u32,
-    /// The end of what has arrived (RACK.fack).
+    /// End of the received data (RACK.fack).
     forward: Seq,
     reordering_seen: bool,
-    /// In quarters of the least round trip.
+    /// Reordering window in quarters of the minimum round trip.
     window_quarters: u8,
     window_persists: u8,
     duplicate_round: Option<Seq>,
@@ -133,14 +133,14 @@ impl Scoreboard {
         self.sacked_segments > 0
     }
 
-    /// A new segment goes out.
+    /// Adds a new segment.
     pub(crate) fn push(&mut self, spare: &mut Spare, now: Micros, start: Seq, len: u32) {
         spare.take(&mut self.sent);
         self.sent.push_back(Sent { at: now, start, len, marks: 0 });
         self.in_flight += len;
     }
 
-    /// The first segment that is to be sent again.
+    /// The first segment that must be sent again.
     pub(crate) fn next_lost(&self) -> Option<Sent> {
         if self.lost == 0 {
             return None;
@@ -154,7 +154,7 @@ impl Scoreboard {
         self.sent.back().copied()
     }
 
-    /// A segment that begins there goes out again.
+    /// Records that the segment at `start` is sent again.
     pub(crate) fn retransmitted(&mut self, now: Micros, start: Seq) {
         let index = self.sent.partition_point(|segment| segment.start.is_before(start));
         let Some(segment) = self.sent.get_mut(index) else { return };
@@ -182,7 +182,7 @@ impl Scoreboard {
         into.bytes += segment.len;
         let end = segment.end();
         if segment.has(RETRANSMITTED) {
-            // Of which transmission is not known; too soon for the last.
+            // Ambiguous transmission; too early for the last one.
             if now.since(segment.at) < u64::from(round_trip.min) {
                 return;
             }
@@ -199,7 +199,7 @@ impl Scoreboard {
         }
     }
 
-    /// Everything before `ack` has arrived. `round_trip` has not this acknowledgement's sample yet.
+    /// Marks everything before `ack` as arrived. `round_trip` does not have this acknowledgement's sample yet.
     pub(crate) fn acknowledge(
         &mut self,
         spare: &mut Spare,
@@ -239,7 +239,7 @@ impl Scoreboard {
         delivered
     }
 
-    /// The bytes from `start` to `end` have arrived.
+    /// Marks the bytes from `start` to `end` as arrived.
     pub(crate) fn sack(
         &mut self,
         now: Micros,
@@ -265,7 +265,7 @@ impl Scoreboard {
         }
     }
 
-    /// The peer says that something came twice: what was taken for lost was late (RFC 8985, 6.2, step 4).
+    /// Processes a duplicate report: data that counted as lost was late (RFC 8985, 6.2, step 4).
     pub(crate) fn duplicate_reported(&mut self, next: Seq, acknowledged: Seq) {
         if self.duplicate_round.is_none_or(|round| !acknowledged.is_before(round)) {
             self.duplicate_round = Some(next);
@@ -274,7 +274,7 @@ impl Scoreboard {
         }
     }
 
-    /// A recovery is over.
+    /// Records the end of a recovery.
     pub(crate) fn recovered(&mut self) {
         self.window_persists = self.window_persists.saturating_sub(1);
         if self.window_persists == 0 {
@@ -291,7 +291,7 @@ impl Scoreboard {
         (quarter * u64::from(self.window_quarters)).min(u64::from(round_trip.smoothed))
     }
 
-    /// Marks what is lost. Says whether something new is, and when to look again.
+    /// Marks lost segments. Returns whether there are new ones, and when to check again.
     pub(crate) fn detect(
         &mut self,
         now: Micros,
@@ -300,7 +300,7 @@ impl Scoreboard {
     ) -> (bool, Micros) {
         let mut look_again = Micros::NEVER;
         let mut found = false;
-        // In order of sequence numbers what arrived was sent last, unless there are gaps or retransmissions.
+        // Without gaps and retransmissions, data arrives in the order in which it was sent.
         if self.sacked_segments == 0 && self.retransmitted_segments == 0 {
             return (false, look_again);
         }

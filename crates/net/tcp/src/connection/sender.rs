@@ -14,37 +14,37 @@ use crate::planted::Bug;
 use crate::sequence::Seq;
 use crate::time::Micros;
 
-/// The end of what the caller sends.
+/// State of the end of the caller's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
-    /// More may come.
+    /// More data may follow.
     Open,
-    /// No more comes; FIN was not sent yet.
+    /// No more data follows; FIN was not sent yet.
     Wanted,
     Sent,
     Acknowledged,
 }
 
-/// How losses are being repaired.
+/// State of loss recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recovery {
-    /// None are known.
+    /// No losses are known.
     Open,
-    /// Found by acknowledgements.
+    /// Losses were found by acknowledgements.
     Fast,
-    /// Found by the retransmission timeout.
+    /// Losses were found by the retransmission timeout.
     Loss,
 }
 
-/// Something that is sent to get an answer.
+/// Segment that is sent to get an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Probe {
     None,
-    /// New data, though the congestion window is full (RFC 8985, 7.3).
+    /// New data, although the congestion window is full (RFC 8985, 7.3).
     New,
     /// The last segment again (RFC 8985, 7.3).
     Last,
-    /// Nothing, with a sequence number that has been acknowledged: any receiver answers (RFC 9293, 3.10.7.4).
+    /// No data, with a sequence number that has been acknowledged: any receiver answers (RFC 9293, 3.10.7.4).
     Empty,
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Probe {
 pub(crate) enum Timer {
     Retransmission,
     LossProbe,
-    /// The peer's window holds everything back.
+    /// The peer's window blocks all data.
     Persist,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum Outgoing {
 pub(crate) struct Sender {
     /// The first byte that is not acknowledged (SND.UNA).
     pub(super) first: Seq,
-    /// The next that was not sent (SND.NXT).
+    /// The next byte to be sent (SND.NXT).
     pub(super) next: Seq,
     /// The peer's window (SND.WND), and the largest it ever was.
     pub(super) window: u32,
@@ -84,7 +84,7 @@ pub(crate) struct Sender {
     pub(super) is_blocked: bool,
     /// A small segment is sent although the window is small (RFC 9293, 3.8.6.2.1).
     pub(super) override_small: bool,
-    /// Data of a segment at most.
+    /// Largest payload of a segment.
     pub(super) mss: u32,
     pub(super) buffer: SendBuffer,
     pub(super) board: Scoreboard,
@@ -92,24 +92,24 @@ pub(crate) struct Sender {
     pub(super) congestion: Congestion,
     pub(super) finish: Finish,
     pub(super) recovery: Recovery,
-    /// Recovery is over when that is acknowledged.
+    /// Recovery ends when this number is acknowledged.
     pub(super) recovery_point: Seq,
     /// Proportional rate reduction (RFC 9937): prr_delivered, prr_out, RecoverFS.
     pub(super) reduction: [u32; 3],
-    /// Without selective acknowledgements: duplicates that came, and bytes that they stand for.
+    /// Without selective acknowledgements: received duplicates, and the bytes that they stand for.
     pub(super) duplicates: u32,
     pub(super) duplicate_bytes: u32,
     pub(super) probe: Probe,
-    /// The end of a loss probe, and whether it was old data.
+    /// End of a loss probe, and whether the probe was old data.
     pub(super) probe_end: Option<(Seq, bool)>,
     pub(super) timer: Timer,
     pub(super) timer_at: Micros,
-    /// The retransmission timeout counts from there.
+    /// Start of the retransmission timeout.
     pub(super) timed_from: Micros,
-    /// When reordering would be over.
+    /// Time at which reordering is over and segments count as lost.
     pub(super) reordered_at: Micros,
     pub(super) last_sent_at: Micros,
-    /// Since when something waits for an acknowledgement, for the user timeout.
+    /// Time since when data waits for an acknowledgement, for the user timeout.
     pub(super) waiting_from: Micros,
     /// Timeouts without an answer.
     pub(super) unanswered: u8,
@@ -134,7 +134,7 @@ impl Sender {
         if edge.is_after(self.next) { edge.since(self.next) } else { 0 }
     }
 
-    /// The next segment, if one may go now.
+    /// The next segment, if one may be sent now.
     pub(super) fn outgoing(&self) -> Option<Outgoing> {
         if let Some(lost) = self.board.next_lost()
             && (self.pipe() < self.congestion.window || self.pipe() == 0)
@@ -168,7 +168,7 @@ impl Sender {
         } else if is_all {
             self.no_delay || self.board.is_empty() || ends
         } else {
-            // The window cuts it: silly windows are waited out.
+            // The window cuts the segment: a silly window is waited out.
             len >= self.max_window / 2
         };
         let pipe = self.pipe();
@@ -176,7 +176,7 @@ impl Sender {
         (may_go && fits).then_some(Outgoing::New { len, has_fin: is_all && ends })
     }
 
-    /// That segment was written.
+    /// Records that a segment was written.
     pub(super) fn sent(&mut self, context: &mut Context<'_>, outgoing: Outgoing) {
         let now = context.now;
         match outgoing {
@@ -211,7 +211,7 @@ impl Sender {
         self.arm(now, context.config);
     }
 
-    /// Before new data goes: after a pause the congestion window says nothing.
+    /// Call before new data: after a pause the congestion window is not valid.
     pub(super) fn is_about_to_send(&mut self, now: Micros, config: &Config) {
         let pause = now.since(self.last_sent_at);
         if self.last_sent_at != Micros(0) && pause > self.round_trip.timeout(config) {
@@ -220,7 +220,7 @@ impl Sender {
         self.waiting_from = now;
     }
 
-    /// Sets the timer for what is under way now.
+    /// Sets the timer for the data in flight.
     pub(super) fn arm(&mut self, now: Micros, config: &Config) {
         if self.board.is_empty() {
             let is_held = self.unsent() > 0 && self.outgoing().is_none();

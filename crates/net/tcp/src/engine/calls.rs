@@ -38,7 +38,7 @@ impl Engine {
         if count == 0 && !data.is_empty() { Err(CallError::WouldBlock) } else { Ok(count) }
     }
 
-    /// Takes bytes that have come; 0 at the end of what the peer sent, or if `out` is empty.
+    /// Reads received bytes; 0 at the end of the peer's data, or if `out` is empty.
     ///
     /// # Errors
     /// [`CallError::WouldBlock`] if no data has arrived yet, and the error of a failed connection.
@@ -58,10 +58,10 @@ impl Engine {
         Ok(count)
     }
 
-    /// No more is sent: the peer sees the end after what was sent so far.
+    /// Ends sending: the peer sees the end after the bytes sent so far.
     ///
     /// # Errors
-    /// [`CallError::Stale`], or what the connection has failed of.
+    /// [`CallError::Stale`], or the error of a failed connection.
     pub fn shutdown_write(&mut self, now: Micros, id: ConnectionId) -> Result<(), CallError> {
         if let Some(error) = self.known(id)?.error {
             return Err(error.into());
@@ -71,10 +71,10 @@ impl Engine {
         Ok(())
     }
 
-    /// No more is read: what has come and what comes is thrown away, and [`Engine::read`] says that it is the end.
+    /// Ends reading: received and future data is discarded, and [`Engine::read`] returns the end.
     ///
     /// # Errors
-    /// [`CallError::Stale`], or what the connection has failed of.
+    /// [`CallError::Stale`], or the error of a failed connection.
     pub fn shutdown_read(&mut self, now: Micros, id: ConnectionId) -> Result<(), CallError> {
         if let Some(error) = self.known(id)?.error {
             return Err(error.into());
@@ -107,7 +107,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Breaks a connection off: the peer gets a reset, the id is stale afterwards.
+    /// Aborts a connection: the peer gets a reset, the id is stale afterwards.
     ///
     /// # Errors
     /// [`CallError::Stale`].
@@ -117,7 +117,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether small segments wait for the answer to what is under way (`false`, at first) or not.
+    /// Sets whether small segments are sent at once. With `false`, the initial value, they wait until data in flight is
+    /// acknowledged.
     ///
     /// # Errors
     /// [`CallError::Stale`].
@@ -144,7 +145,7 @@ impl Engine {
         Ok(())
     }
 
-    /// How long what was sent may stay without an acknowledgement (RFC 5482); without one, retransmissions are counted.
+    /// Sets the longest time that data may stay unacknowledged (RFC 5482); without one, retransmissions are counted.
     ///
     /// # Errors
     /// [`CallError::Stale`].
@@ -160,7 +161,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Operations of a connection.
+    /// State of a connection.
     ///
     /// # Errors
     /// [`CallError::Stale`].

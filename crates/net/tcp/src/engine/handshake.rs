@@ -1,4 +1,4 @@
-//! From a SYN to an open connection: remembered in a table with a bound, or in a cookie.
+//! From a SYN to an open connection: its state is in a table with a limit, or in a cookie.
 
 use super::Engine;
 use crate::connection::{Agreed, Connection, DEFAULT_MSS, clock};
@@ -9,13 +9,13 @@ use crate::segment::{self, Flags, Header, Options, Segment, Timestamps};
 use crate::sequence::Seq;
 use crate::time::Micros;
 
-/// The first answer is sent again after that (RFC 6298, 2.1), then after twice as long each time.
+/// Time until the first answer is repeated (RFC 6298, 2.1). It doubles each time.
 const FIRST_TIMEOUT: Micros = Micros::from_secs(1);
-/// SYNs that come again are answered no more often than that.
+/// Minimum time between answers to repeated SYNs.
 const MIN_BETWEEN_ANSWERS: Micros = Micros::from_millis(100);
 
 impl Engine {
-    /// A segment for a listener, of no connection.
+    /// Processes a segment for a listener that belongs to no connection.
     pub(super) fn receive_new(&mut self, now: Micros, listener: u32, key: Key, segment: &Segment<'_>) {
         let flags = segment.header.flags;
         if flags.has(Flags::RST) {
@@ -39,7 +39,7 @@ impl Engine {
         }
     }
 
-    /// `ours`: an initial sequence number that is after those of an older connection.
+    /// Processes a SYN. `ours`: an initial sequence number beyond those of an older connection.
     pub(super) fn receive_syn(
         &mut self,
         now: Micros,
@@ -78,7 +78,7 @@ impl Engine {
 
     fn send_cookie(&mut self, now: Micros, listener: u32, mut agreed: Agreed) {
         if agreed.timestamp.is_none() {
-            // There is no place to remember them in.
+            // A cookie without a timestamp has no room for them.
             (agreed.scale, agreed.has_sack) = (None, false);
         }
         agreed.ours = self.cookies.number(now, &agreed);
@@ -89,7 +89,7 @@ impl Engine {
         self.answer_syn(&agreed, Cookies::timestamp(now, &agreed));
     }
 
-    /// SYN and ACK.
+    /// Sends SYN and ACK.
     fn answer_syn(&mut self, agreed: &Agreed, timestamp: u32) {
         let headers = segment::headers_len_bytes(agreed.key.local.ip()) as u16;
         let window = self.config.initial_window_len_bytes.min(0xffff) as u16;
@@ -161,7 +161,7 @@ impl Engine {
             return;
         }
         if header.ack != agreed.ours.plus(1) {
-            // Two SYNs of it came: the answer that it took was the other one's, a cookie.
+            // The peer sent two SYNs and answers the other one's cookie.
             self.demux.remove(&agreed.key, Target::HalfOpen(index));
             if self.open_cookie(now, half_open.listener, agreed.key, segment) {
                 self.half_opens.remove(index);
@@ -186,14 +186,14 @@ impl Engine {
             }
             return;
         }
-        // The first sample, if it is known which answer was answered (RFC 6298, 3).
+        // The first sample, if it is certain which answer was acknowledged (RFC 6298, 3).
         let sample = (half_open.retransmissions == 0).then(|| now.since(half_open.answered_at));
         if self.open(now, half_open.listener, &agreed, sample, segment) {
             self.half_opens.remove(index);
         }
     }
 
-    /// An acknowledgement of what has come so far.
+    /// Sends an acknowledgement of the data received so far.
     fn reply_half_open(&mut self, now: Micros, agreed: &Agreed) {
         let value = clock(now, agreed.clock_offset);
         let options = Options {
@@ -211,8 +211,7 @@ impl Engine {
         });
     }
 
-    /// The handshake is over: a connection, if there is place for one. If there is none, the peer's next segment asks
-    /// again.
+    /// Completes a handshake with a connection. If the table is full, the peer's next segment tries again.
     fn open(
         &mut self,
         now: Micros,
@@ -257,7 +256,7 @@ impl Engine {
         self.answer_syn(&agreed, clock(now, agreed.clock_offset));
     }
 
-    /// Answers that are due again, and handshakes that are given up.
+    /// Repeats answers that are due, and gives handshakes up.
     pub(super) fn advance_half_opens(&mut self, now: Micros) {
         while let Some(index) = self.half_opens.timers.fired(now) {
             let max = self.config.max_half_open_retransmissions;

@@ -10,7 +10,7 @@ use crate::time::Micros;
 use crate::time_wait::TimeWait;
 
 impl Engine {
-    /// Takes an IP packet, without a link's header.
+    /// Processes an IP packet, without a link header.
     pub fn receive(&mut self, now: Micros, packet: &[u8], checksum: Checksum) -> Verdict {
         let is_blind = self.config.is_planted(Bug::ChecksumNotVerified);
         let checksum = if is_blind { Checksum::Trust } else { checksum };
@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// Whether a segment that does not fit its connection is answered now.
+    /// Whether a segment that does not fit its connection may be answered now.
     pub(super) fn may_challenge(&mut self, now: Micros) -> bool {
         let (max, counters) = (self.config.max_challenges_per_second, &mut self.counters);
         let may = self.challenges.take(now, max, |second| self.numbers.hash(&[2, second]));
@@ -85,7 +85,8 @@ impl Engine {
         may
     }
 
-    /// Whether one that belongs to nothing is. Counted apart, so that strangers do not use up what connections need.
+    /// Whether a segment that belongs to no connection may be answered. Counted apart, so that unrelated hosts do not
+    /// use up the answers that connections need.
     pub(super) fn may_reset(&mut self, now: Micros) -> bool {
         let max = self.config.max_challenges_per_second;
         let may = self.resets.take(now, max, |second| self.numbers.hash(&[3, second]));
@@ -102,7 +103,7 @@ impl Engine {
         }
     }
 
-    /// To a segment that belongs to nothing (RFC 9293, 3.10.7.1).
+    /// Answers a segment that belongs to no connection (RFC 9293, 3.10.7.1).
     pub(super) fn reply_reset(&mut self, segment: &Segment<'_>) {
         let asked = &segment.header;
         if asked.flags.has(Flags::RST) {
@@ -127,7 +128,7 @@ impl Engine {
     fn receive_time_wait(&mut self, now: Micros, index: u32, segment: &Segment<'_>) {
         let Some(entry) = self.time_waits.get(index).copied() else { return };
         let (header, flags) = (&segment.header, segment.header.flags);
-        // RFC 1337: a reset does not shorten it.
+        // RFC 1337: a reset does not shorten TIME-WAIT.
         if flags.has(Flags::RST) {
             return;
         }
@@ -137,7 +138,7 @@ impl Engine {
             && let Some(listener) = self.listener_for(entry.key.local)
         {
             self.remove_time_wait(index);
-            // After all that was sent in the old one.
+            // Beyond all sequence numbers of the old connection.
             let ours = entry.ours.plus(0x1_0000);
             return self.receive_syn(now, listener, entry.key, segment, Some(ours));
         }
@@ -175,11 +176,11 @@ impl Engine {
     }
 }
 
-/// For each second, of a size that a peer cannot know: with a known one, it could find out by its own share whether its
-/// guesses about others' connections are right (CVE-2016-5696).
+/// Rate limit for each second, of a random size. With a known size, a peer could find out from its own share whether
+/// its guesses about other connections are right (CVE-2016-5696).
 #[derive(Debug, Default)]
 pub(super) struct Budget {
-    /// One more than it, so that there is none at first.
+    /// Number of the second plus one, so that 0 means none yet.
     second: u64,
     left: u32,
 }

@@ -2,7 +2,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `input` | whose a segment is |
+//! | `input` | assignment of segments |
 //! | `handshake` | from a SYN to an open connection |
 //! | `output` | the next packet, the queues, timers |
 //! | `calls` | calls on one connection |
@@ -34,7 +34,7 @@ use crate::timers::Timers;
 use input::Budget;
 use queue::Queue;
 
-/// A connection, for ever: no other one has the same.
+/// Id of a connection. It is never used for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
     index: u32,
@@ -42,15 +42,15 @@ pub struct ConnectionId {
 }
 
 impl ConnectionId {
-    /// Its place: no other connection has the same at the same time, and places are used again, so that the largest is
-    /// less than how many there were at once.
+    /// Index of the connection: unique among existing connections. Indices are reused, so that the largest is less than
+    /// the peak number of connections.
     #[must_use]
     pub fn index(self) -> u32 {
         self.index
     }
 }
 
-/// A listener, for ever.
+/// Id of a listener. It is never used for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId {
     index: u32,
@@ -60,9 +60,9 @@ pub struct ListenerId {
 /// Outcome of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was for this engine.
+    /// The packet was for this engine.
     Taken,
-    /// It makes no sense.
+    /// The packet is invalid.
     Refused(Refusal),
     /// No listener or connection of this engine has this address: the packet belongs elsewhere.
     NotOurs,
@@ -84,22 +84,22 @@ pub struct Transmit {
     pub len_bytes: usize,
     /// Its destination.
     pub destination: IpAddr,
-    /// Whose it is, unless it belongs to none, or to one that the caller does not have (any more).
+    /// The connection of the packet. `None`: it belongs to none, or to one that the caller does not hold (any more).
     pub connection: Option<ConnectionId>,
 }
 
-/// Operations of a connection.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionState {
     /// Bytes that can be read now.
     pub readable_bytes: u32,
     /// Bytes that can be sent without waiting; 0 after this side has ended.
     pub writable_bytes: u32,
-    /// Bytes that wait for the peer's window, or for the network's: what comes lets them go.
+    /// Bytes that wait for the peer's window or the congestion window. Acknowledgements release them.
     pub unsent_bytes: u32,
-    /// The peer has ended its side: after what is readable comes the end.
+    /// The peer has ended its side: the end follows the readable bytes.
     pub peer_closed: bool,
-    /// It has failed.
+    /// Error of a failed connection.
     pub error: Option<ConnectionError>,
 }
 
@@ -114,11 +114,11 @@ pub struct Memory {
     pub time_wait: usize,
     /// Bytes of chunks in use for data.
     pub data_len_bytes: usize,
-    /// Bytes of all connections: their places, what hangs on them (chunks too), their timers, their names.
+    /// Bytes of all connections: their slots, heap memory (chunks too), timers and table entries.
     pub connections_len_bytes: usize,
 }
 
-/// See the crate's page.
+/// TCP engine: listeners, connections and their tables.
 #[derive(Debug)]
 pub struct Engine {
     config: Config,
@@ -130,16 +130,16 @@ pub struct Engine {
     time_waits: TimeWaits,
     listeners: Slots<Listener>,
     replies: Replies,
-    /// Connections that may have something to send, in turn.
+    /// Queue of connections that may have data to send.
     sending: Queue,
-    /// Connections that the caller should look at.
+    /// Queue of connections that changed since the caller was last notified.
     changed: Queue,
-    /// Connections whose caller could not send because there was no memory.
+    /// Connections whose caller could not send for lack of memory.
     waiting: Queue,
     pool: Pool,
     spare: Spare,
     cookies: Cookies,
-    /// For initial sequence numbers and clocks of timestamps.
+    /// Key for initial sequence numbers and timestamp clocks.
     numbers: Keyed,
     ip_id: u16,
     challenges: Budget,
@@ -226,7 +226,7 @@ impl Engine {
         Some((ConnectionId { index, generation }, connection.key.remote))
     }
 
-    /// The next connection on which something has changed since it was last given out.
+    /// The next connection that has changed since it was last returned.
     pub fn changed(&mut self) -> Option<ConnectionId> {
         while let Some(index) = self.changed.pop() {
             let known = |connection: &&Connection| connection.is_accepted && !connection.is_orphan;
@@ -237,7 +237,7 @@ impl Engine {
         None
     }
 
-    /// Whose the last packet was, if it was of a connection that is not closed and fitted: a stranger would have had to
+    /// Sender of the last packet, if the packet fitted a connection that is not closed. Another host would have had to
     /// guess its numbers.
     pub fn heard(&mut self) -> Option<Heard> {
         self.heard.take()
@@ -274,7 +274,7 @@ impl Engine {
         self.connections.indices().filter_map(each).collect()
     }
 
-    /// Panics if something does not hold that always does; for tests.
+    /// Panics if an invariant is violated; for tests.
     #[doc(hidden)]
     pub fn require_sound(&self) {
         let mut data = 0;
@@ -295,7 +295,7 @@ impl Engine {
     }
 
     fn number_of(&self, now: Micros, key: &Key) -> crate::sequence::Seq {
-        // RFC 6528: a clock of 4 microseconds and a secret place on it.
+        // RFC 6528: a clock of 4 microseconds and a secret offset.
         crate::sequence::Seq(((now.0 / 4) as u32).wrapping_add(key.hash_with(&self.numbers, &[0]) as u32))
     }
 
@@ -303,7 +303,7 @@ impl Engine {
         key.hash_with(&self.numbers, &[1]) as u32
     }
 
-    /// A connection together with what it uses.
+    /// Calls a function with a connection and the parts of the engine that it uses.
     fn with<R>(
         &mut self,
         now: Micros,

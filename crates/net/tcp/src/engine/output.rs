@@ -14,8 +14,8 @@ use crate::time_wait::TimeWait;
 const MOST_VAIN_LOOKS: usize = 8;
 
 impl Engine {
-    /// Writes at most one IP packet into `out`, which must have place for one of [`crate::Config::mtu_len_bytes`]; `None`
-    /// if there is nothing to send now. Connections take turns.
+    /// Writes at most one IP packet into `out`, which must have room for [`crate::Config::mtu_len_bytes`]; `None` if
+    /// there is nothing to send now. Connections take turns.
     pub fn transmit(&mut self, now: Micros, out: &mut [u8]) -> Option<Transmit> {
         if let Some(header) = self.replies.first() {
             let destination = header.destination.ip();
@@ -44,7 +44,7 @@ impl Engine {
         None
     }
 
-    /// Does what is due by now.
+    /// Handles all timers that are due.
     pub fn advance(&mut self, now: Micros) {
         self.advance_half_opens(now);
         while let Some((index, entry)) = self.time_waits.take_first(now) {
@@ -61,7 +61,7 @@ impl Engine {
         self.tell_who_waits_for_memory();
     }
 
-    /// When [`Engine::advance`] is to be called, if nothing else happens before.
+    /// The time at which [`Engine::advance`] must be called, if no other call comes first.
     #[must_use]
     pub fn next_timer(&self) -> Option<Micros> {
         let all = [self.timers.next(), self.half_opens.timers.next(), self.time_waits.next_timer()];
@@ -77,7 +77,7 @@ impl Engine {
         self.mark_changed(index);
     }
 
-    /// Breaks a connection off, and forgets it.
+    /// Resets a connection and removes it.
     pub(super) fn reset_connection(&mut self, now: Micros, index: u32) {
         let Some(connection) = self.connections.get(index) else { return };
         if !connection.is_over() {
@@ -107,7 +107,7 @@ impl Engine {
         }
     }
 
-    /// The segment that ended the handshake, for the connection that it opened.
+    /// Processes the segment that completed the handshake, for the connection that it opened.
     pub(super) fn receive_first(&mut self, now: Micros, index: u32, segment: &Segment<'_>) {
         let answer = self.with(now, index, |connection, context| connection.receive(context, segment));
         self.note_heard(index);
@@ -117,7 +117,7 @@ impl Engine {
         self.settle(now, index);
     }
 
-    /// After anything that was done to a connection: its queues, its timer, its end.
+    /// Follow-up of each operation on a connection: its queues, its timer, its end.
     pub(super) fn settle(&mut self, now: Micros, index: u32) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         if connection.is_over() {
@@ -138,7 +138,8 @@ impl Engine {
         }
     }
 
-    /// A connection is over: its name is free, or TIME-WAIT's. It stays while the caller has it.
+    /// Ends a connection: its four-tuple is free, or belongs to TIME-WAIT. The entry stays while the caller holds the
+    /// id.
     fn end(&mut self, now: Micros, index: u32) {
         let Some(connection) = self.connections.get(index) else { return };
         let key = connection.key;

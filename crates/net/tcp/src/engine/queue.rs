@@ -1,8 +1,8 @@
-//! Places in the order they came, each at most once.
+//! Queue of indices in the order of arrival, each at most once.
 
 use std::collections::VecDeque;
 
-/// Places in the order they came, each at most once.
+/// Indices in the order of arrival, each at most once.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     queue: VecDeque<u32>,

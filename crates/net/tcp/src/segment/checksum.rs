@@ -8,7 +8,7 @@ use std::net::IpAddr;
 pub(crate) struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes that begin at an even place.
+    /// Adds bytes that begin at an even offset.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         let mut parts = bytes.chunks_exact(8);
         let (mut low, mut high) = (0u64, 0u64);
@@ -41,13 +41,13 @@ impl Sum {
         self.add(&[0, super::PROTOCOL_TCP]);
     }
 
-    /// The checksum, as bytes to be written; of what contains its own right checksum it is 0.
+    /// The checksum as bytes to be written; 0 over data that contains its own valid checksum.
     pub(crate) fn finish(self) -> [u8; 2] {
         (!(fold(self.0) as u16)).to_ne_bytes()
     }
 }
 
-/// To 16 bits.
+/// Folds the sum to 16 bits.
 fn fold(mut sum: u64) -> u64 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

@@ -32,7 +32,7 @@ pub(crate) const fn headers_len_bytes(address: IpAddr) -> usize {
 /// Whether checksums are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// A wrong one is refused.
+    /// A wrong checksum is refused.
     Verify,
     /// Verified elsewhere, or never written: packets over a veth pair have none yet.
     Trust,
@@ -47,10 +47,10 @@ pub enum Refusal {
     /// Neither IPv4 nor IPv6.
     #[error("neither IPv4 nor IPv6")]
     Version,
-    /// The IP header's length or the packet's cannot be.
+    /// The length of the IP header or of the packet is invalid.
     #[error("inconsistent lengths in the IP header")]
     IpLength,
-    /// A part of a packet.
+    /// A fragment of a packet.
     #[error("a fragment")]
     Fragment,
     /// Not TCP, or an IPv6 extension header before it.
@@ -59,27 +59,28 @@ pub enum Refusal {
     /// The IP header's checksum is wrong.
     #[error("the checksum of the IP header is wrong")]
     IpChecksum,
-    /// Not from one host to one host: an address of several, of none, or both the same with the same port.
+    /// Not from one host to another: a multicast, broadcast or unspecified address, or the same address and port on
+    /// both sides.
     #[error("not a unicast packet between two endpoints")]
     Address,
     /// A port is 0.
     #[error("a port is 0")]
     Port,
-    /// The TCP header's length cannot be.
+    /// The length of the TCP header is invalid.
     #[error("invalid length of the TCP header")]
     TcpLength,
     /// The segment's checksum is wrong.
     #[error("the checksum of the segment is wrong")]
     TcpChecksum,
-    /// An option's length cannot be.
+    /// The length of an option is invalid.
     #[error("invalid length of a TCP option")]
     Option,
-    /// Flags that exclude each other, or none.
+    /// Flags that exclude each other, or none of ACK, SYN and RST.
     #[error("no flags, or flags that exclude each other")]
     Flags,
 }
 
-/// The control bits that matter here. ECN is not negotiated, urgent data is data.
+/// The control bits in use. ECN is not negotiated; urgent data is treated as data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u8);
 
@@ -92,17 +93,17 @@ impl Flags {
     pub const RST: Self = Self(4);
     /// Push.
     pub const PSH: Self = Self(8);
-    /// The acknowledgement number counts.
+    /// The acknowledgement number is valid.
     pub const ACK: Self = Self(16);
     const KNOWN: u8 = 31;
 
-    /// All of both.
+    /// The flags of both.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Has all of `other`.
+    /// Whether all flags of `other` are set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -112,17 +113,17 @@ impl Flags {
 /// The fields of a segment besides its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// From.
+    /// Source address and port.
     pub source: SocketAddr,
-    /// To.
+    /// Destination address and port.
     pub destination: SocketAddr,
-    /// Of the first byte, or of SYN.
+    /// Sequence number of the first byte, or of SYN.
     pub seq: Seq,
-    /// The next one that is expected; counts with [`Flags::ACK`] only.
+    /// The next expected sequence number; valid with [`Flags::ACK`] only.
     pub ack: Seq,
     /// Control bits.
     pub flags: Flags,
-    /// As on the wire, not scaled.
+    /// Window as on the wire, not scaled.
     pub window: u16,
     /// Options.
     pub options: Options,
@@ -138,7 +139,8 @@ pub struct Segment<'p> {
 }
 
 impl<'p> Segment<'p> {
-    /// A packet without its link's header. Bytes after the packet's own length are left out: a link pads short frames.
+    /// Parses a packet without its link header. Bytes after the packet's own length are ignored: a link pads short
+    /// frames.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -197,14 +199,14 @@ impl<'p> Segment<'p> {
         self.payload.len() as u32 + u32::from(flags.has(Flags::SYN)) + u32::from(flags.has(Flags::FIN))
     }
 
-    /// Takes no sequence number.
+    /// Whether the segment takes no sequence number.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// SYN begins, FIN ends, RST breaks off: one of them at most. All but SYN and RST acknowledge.
+/// Checks the combination of flags: at most one of SYN, FIN and RST, and ACK with all but SYN and RST.
 fn require_flags(flags: Flags) -> Result<(), Refusal> {
     let exclusive = [Flags::SYN, Flags::FIN, Flags::RST].into_iter().filter(|flag| flags.has(*flag)).count();
     let acknowledges = flags.has(Flags::ACK) || flags.has(Flags::SYN) || flags.has(Flags::RST);
@@ -269,8 +271,8 @@ impl Header {
         headers_len_bytes(self.source.ip()) + self.options.len_bytes() + payload_len_bytes
     }
 
-    /// Writes a whole packet and says how long it is; `None` if it does not fit or the addresses are of two families.
-    /// `fill` writes the payload into its place. `identification` tells IPv4's fragments apart.
+    /// Writes a whole packet and returns its length; `None` if it does not fit or the addresses are of two families.
+    /// `fill` writes the payload into its place. `identification` distinguishes IPv4's fragments.
     pub fn write(
         &self,
         out: &mut [u8],
@@ -323,7 +325,7 @@ fn write_ipv4(
     header[0] = 0x45;
     header[2..4].copy_from_slice(&len.to_be_bytes());
     header[4..6].copy_from_slice(&identification.to_be_bytes());
-    // Fragments are allowed: nothing here learns of a path that takes less.
+    // Fragmentation is allowed: the engine does not discover the path MTU.
     header[8] = HOP_LIMIT;
     header[9] = PROTOCOL_TCP;
     header[12..16].copy_from_slice(&source.octets());

@@ -6,11 +6,11 @@ use crate::sequence::Seq;
 
 /// Longest options of a segment together.
 pub(crate) const MAX_OPTIONS_LEN_BYTES: usize = 40;
-/// Blocks that fit.
+/// Limit of SACK blocks.
 pub const MAX_SACK_BLOCKS: usize = 4;
-/// The largest shift that is used (RFC 7323, 2.3).
+/// Largest valid shift (RFC 7323, 2.3).
 pub const MAX_WINDOW_SCALE: u8 = 14;
-/// The timestamps option with what aligns it.
+/// Length of the timestamps option with its padding.
 pub(crate) const TIMESTAMPS_LEN_BYTES: usize = 12;
 
 /// The two fields of the timestamps option.
@@ -22,7 +22,7 @@ pub struct Timestamps {
     pub echo: u32,
 }
 
-/// Ranges of bytes that have arrived, each from its first to one after its last.
+/// Ranges of received bytes, each from its first byte to the one after its last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SackBlocks {
     blocks: [(Seq, Seq); MAX_SACK_BLOCKS],
@@ -30,7 +30,7 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Adds one; `false` if there is no place for more.
+    /// Adds a range; `false` if there is no room.
     pub fn push(&mut self, start: Seq, end: Seq) -> bool {
         let Some(place) = self.blocks.get_mut(usize::from(self.count)) else { return false };
         *place = (start, end);
@@ -38,21 +38,21 @@ impl SackBlocks {
         true
     }
 
-    /// All of them.
+    /// All ranges.
     #[must_use]
     pub fn as_slice(&self) -> &[(Seq, Seq)] {
         self.blocks.get(..usize::from(self.count)).unwrap_or_default()
     }
 }
 
-/// The options that are known here. Others are passed over.
+/// The supported options. Others are skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Maximum segment size.
     pub mss: Option<u16>,
     /// Window scale, at most [`MAX_WINDOW_SCALE`].
     pub window_scale: Option<u8>,
-    /// Selective acknowledgements are understood.
+    /// Selective acknowledgements are supported.
     pub sack_permitted: bool,
     /// Timestamps.
     pub timestamps: Option<Timestamps>,
@@ -74,7 +74,7 @@ fn word(bytes: &[u8]) -> u32 {
 
 impl Options {
     /// # Errors
-    /// [`Refusal::Option`] for lengths that cannot be.
+    /// [`Refusal::Option`] for invalid lengths.
     pub(crate) fn parse(mut rest: &[u8]) -> Result<Self, Refusal> {
         let mut options = Self::default();
         while let [kind, after @ ..] = rest {
@@ -146,7 +146,7 @@ impl Options {
         }
     }
 
-    /// Writes them into a place of exactly [`Options::len_bytes`].
+    /// Writes the options into a slice of exactly [`Options::len_bytes`].
     pub(crate) fn write(&self, place: &mut [u8]) {
         let mut bytes = [NOTHING; MAX_OPTIONS_LEN_BYTES];
         let mut at = 0;
