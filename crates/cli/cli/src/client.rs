@@ -221,7 +221,7 @@ impl Client {
         }
     }
 
-    /// One request, one reply.
+    /// Sends a request and receives its reply.
     ///
     /// # Errors
     /// As [`Client::reply`].

@@ -14,9 +14,9 @@ pub enum CliError {
     Io {
         /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// Path of the file.
         path: PathBuf,
-        /// Why it failed.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The node cannot be reached.
@@ -24,15 +24,15 @@ pub enum CliError {
         "cannot reach the storage node at {address}: {source}; check the address, and that `redoubt node` runs there"
     )]
     Connect {
-        /// Its address.
+        /// Address of the node.
         address: String,
         /// Why.
         source: std::io::Error,
     },
-    /// One side does not accept what the other one shows.
+    /// One side rejects the certificate of the other.
     #[error("TLS authentication with the storage node at {address} failed: {why}")]
     Trust {
-        /// Its address.
+        /// Address of the node.
         address: String,
         /// Why, and what to do.
         why: String,
@@ -42,7 +42,7 @@ pub enum CliError {
         "connection to the storage node at {address} broke: {source}; see the node's log, then try again"
     )]
     Connection {
-        /// Its address.
+        /// Address of the node.
         address: String,
         /// Why.
         source: std::io::Error,
@@ -53,15 +53,15 @@ pub enum CliError {
         after.as_secs()
     )]
     Silent {
-        /// Its address.
+        /// Address of the peer.
         address: String,
-        /// How long was waited.
+        /// Duration of the wait.
         after: Duration,
     },
     /// The peer is not a node.
     #[error("{address} did not send a Redoubt handshake: {source}; check the address")]
     NotANode {
-        /// Its address.
+        /// Address of the peer.
         address: String,
         /// The protocol error.
         source: WireError,
@@ -69,7 +69,7 @@ pub enum CliError {
     /// The node sent something that is not understood.
     #[error("storage node at {address}: {source}")]
     Wire {
-        /// Its address.
+        /// Address of the node.
         address: String,
         /// The protocol error.
         source: WireError,
@@ -81,7 +81,7 @@ pub enum CliError {
     NodeLacks {
         /// The server or the operation that needs it.
         what: String,
-        /// Its address.
+        /// Address of the node.
         address: String,
         /// The agreed version.
         version: u16,

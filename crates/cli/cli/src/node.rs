@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MIN_BATCH_LEN_BYTES: u64 = 1 << 20;
-/// Between two lines about what stopping waits for.
+/// Interval between reports of a pending stop.
 const STOP_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs a node until a signal ends it.

@@ -120,7 +120,7 @@ impl Progress {
         Self { bar, what, total_bytes, done_bytes: 0, said: Instant::now() }
     }
 
-    /// More is done.
+    /// Adds to the completed bytes.
     pub fn add(&mut self, count: u64) {
         self.done_bytes += count;
         if let Some(bar) = &self.bar {

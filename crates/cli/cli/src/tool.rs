@@ -20,7 +20,8 @@ pub const DRILL: Tool = Tool { program: "redoubt-drill", words: 2 };
 /// A program that is started in place of this one.
 pub struct Tool {
     program: &'static str,
-    /// How many words after the name of the command choose the sub-command. No option may stand before or between them.
+    /// Number of words after the name of the command that select the sub-command. No option may precede or separate
+    /// them.
     words: usize,
 }
 

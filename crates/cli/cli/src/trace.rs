@@ -9,7 +9,7 @@ use redoubt_wire::trace::{Sample, Stage, Traced};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// How often samples are fetched.
+/// Interval at which samples are fetched.
 const FETCH_INTERVAL: Duration = Duration::from_secs(1);
 /// The server sends its part four times per second; the last samples arrive after the end of the trace.
 const LAST_WORDS: Duration = Duration::from_millis(2500);

@@ -26,7 +26,7 @@ pub struct Watch {
     pub interval: Duration,
     /// Number of samples; `None`: until standard output is closed.
     pub limit: Option<u32>,
-    /// For programs.
+    /// Output as JSON, for programs.
     pub json: bool,
 }
 

@@ -7,9 +7,9 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// From the directory of the command to that of libraries and tools.
+/// Path from the directory of the command to that of libraries and tools.
 const LIBRARIES: &str = "../lib/redoubt";
-/// From the directory of libraries and tools to that of the command.
+/// Path from the directory of libraries and tools to that of the command.
 const COMMANDS: &str = "../../bin";
 /// The command.
 const COMMAND: &str = "redoubt";
@@ -26,7 +26,7 @@ pub enum NotInstalled {
     Library {
         /// Its file name.
         name: String,
-        /// Where it was looked for.
+        /// Searched paths.
         tried: Vec<PathBuf>,
         /// The option that names it.
         option: String,
@@ -39,7 +39,7 @@ pub enum NotInstalled {
     Tool {
         /// Its file name.
         name: String,
-        /// Where it was looked for, besides PATH.
+        /// Searched paths, besides PATH.
         tried: Vec<PathBuf>,
         /// The package that contains it.
         package: String,
@@ -50,7 +50,7 @@ pub enum NotInstalled {
         either(tried)
     )]
     Command {
-        /// Where it was looked for, besides PATH.
+        /// Searched paths, besides PATH.
         tried: Vec<PathBuf>,
     },
 }

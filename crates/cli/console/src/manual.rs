@@ -17,9 +17,9 @@ const MANUAL: &str = "Redoubt";
 pub struct ManualError {
     /// The attempted step.
     pub action: &'static str,
-    /// On which page.
+    /// Path of the page.
     pub path: PathBuf,
-    /// Why it failed.
+    /// The system's error.
     pub source: std::io::Error,
 }
 
@@ -93,7 +93,7 @@ fn page_name(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
-/// As the help has it: required options, `--` before a command.
+/// Synopsis as in the help: required options, `--` before a command.
 fn synopsis(command: &Command) -> Roff {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);

@@ -33,7 +33,7 @@ struct Moments(Mutex<Recent>);
 
 #[derive(Default)]
 struct Recent {
-    /// As JSON, the newest one last.
+    /// Moments as JSON, the newest one last.
     json: VecDeque<String>,
     /// The newest one as Prometheus metrics.
     metrics: String,

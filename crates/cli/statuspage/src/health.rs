@@ -15,7 +15,7 @@ use std::time::Duration;
 pub const STALE_AFTER: Duration = Duration::from_secs(15);
 /// State of a volume that is not open yet (`redoubt_node`'s `server::opening`).
 const OPENING: &str = "recovering";
-/// Most volumes that one answer names.
+/// Maximum number of volumes that one answer names.
 const MAX_NAMES: usize = 10;
 
 const _: () = assert!(STALE_AFTER.as_secs() >= 10 * SAMPLE_INTERVAL.as_secs(), "a late sample is not a hang");

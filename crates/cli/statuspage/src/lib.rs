@@ -41,7 +41,7 @@ pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Source of the state.
 pub type Source = Arc<dyn Fn() -> NodeStatus + Send + Sync>;
 
-/// Why there is no status page.
+/// Reason why there is no status page.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusPageError {
     /// The address cannot be used.
@@ -51,7 +51,7 @@ pub enum StatusPageError {
         address: String,
         /// The option that names it.
         option: &'static str,
-        /// Why not.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Other hosts could read it.
@@ -90,7 +90,7 @@ pub struct PageSettings {
     pub allow_remote: bool,
     /// Names, besides `localhost` and addresses, under which browsers reach it.
     pub host_names: Vec<String>,
-    /// For messages.
+    /// Names of the options, for messages.
     pub options: OptionNames,
 }
 
@@ -120,7 +120,7 @@ impl StatusPage {
         Ok(Self { listener, address, host_names: settings.host_names.clone() })
     }
 
-    /// Where it is.
+    /// Address of the page.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

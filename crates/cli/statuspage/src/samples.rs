@@ -58,7 +58,7 @@ struct Moment {
     volumes: BTreeMap<String, Point>,
 }
 
-/// One look at the node, and its forms.
+/// State of the node at one time, in all its forms.
 pub struct Sample {
     status: NodeStatus,
     /// When the node reported it.

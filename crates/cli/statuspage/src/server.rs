@@ -27,11 +27,11 @@ pub const MAX_CONNECTIONS: usize = 32;
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest head of a request.
 pub const HEAD_LIMIT_BYTES: usize = 16 << 10;
-/// Most headers of a request.
+/// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 64;
 /// A connection takes no new request after this time.
 pub const CONNECTION_LIFE: Duration = Duration::from_secs(60);
-/// How long what is then under way may still take.
+/// Time limit for a request that is in progress at that time.
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// After an error of accept, most likely too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);

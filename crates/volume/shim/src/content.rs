@@ -52,7 +52,7 @@ pub struct Content {
     pub pool: PagePool,
     /// The lock on names of files.
     pub names: Names,
-    /// How new pages must be when read.
+    /// Required positions of reads.
     pub need: NeedTable,
     /// Tablespace files that are being dropped.
     pub deleted: DeletedFiles,
@@ -67,10 +67,10 @@ pub struct Content {
 }
 
 impl Content {
-    /// Of a stream that need not be connected yet.
+    /// Content over a stream that need not be connected yet.
     ///
     /// # Errors
-    /// Why there is no room for pages, for people.
+    /// A description of the missing space for pages, for people.
     pub fn new(config: &Config, stream: Arc<Stream>, counters: Arc<Counters>) -> Result<Self, String> {
         Ok(Self {
             datadir: config.datadir.clone(),

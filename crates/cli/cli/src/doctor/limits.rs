@@ -38,7 +38,7 @@ impl Limit {
     }
 }
 
-/// In the text of `/proc/self/status`.
+/// Whether the text of `/proc/self/status` lists the capability as effective.
 fn has_capability(status: &str, capability: u32) -> bool {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     effective
@@ -46,7 +46,7 @@ fn has_capability(status: &str, capability: u32) -> bool {
         .is_some_and(|set| set >> capability & 1 == 1)
 }
 
-/// For a server with these settings.
+/// Checks the limit for a server with these settings.
 pub fn server(max_connections: u64, table_open_cache: u64) -> Check {
     judge_server(Limit::own(), max_connections, table_open_cache)
 }
@@ -75,7 +75,7 @@ fn judge_server(limit: Limit, max_connections: u64, table_open_cache: u64) -> Ch
     }
 }
 
-/// For a node with the volumes of this data directory.
+/// Checks the limit for a node with this number of volumes.
 pub fn node(volumes: u64) -> Check {
     judge_node(Limit::own(), volumes)
 }
@@ -100,7 +100,7 @@ fn judge_node(limit: Limit, volumes: u64) -> Check {
     }
 }
 
-/// Whose the files are that this process makes.
+/// User of this process, who owns the files that it makes.
 pub fn own_user() -> u32 {
     // SAFETY: geteuid has no arguments and cannot fail.
     unsafe { libc::geteuid() }

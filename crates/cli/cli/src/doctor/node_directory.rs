@@ -113,7 +113,7 @@ fn judge_lock(process: Option<u32>) -> Check {
     }
 }
 
-/// How many entries belong to another user, and the first of them.
+/// Number of entries that belong to another user, and the first of them.
 fn strangers(data: &Path, owner: u32) -> (usize, Option<PathBuf>) {
     let (mut count, mut first, mut seen) = (0, None, 0);
     let mut waiting = vec![data.to_owned()];

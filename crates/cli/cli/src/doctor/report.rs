@@ -3,11 +3,11 @@
 use crate::error::{CliError, Result};
 use serde::Serialize;
 
-/// How bad it is.
+/// Severity of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// As it should be.
+    /// No problem.
     Ok,
     /// Good to know.
     Note,
@@ -42,7 +42,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// As it should be.
+    /// A check without a problem.
     pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
         Self { name, level: Level::Ok, found: found.into(), change: None }
     }

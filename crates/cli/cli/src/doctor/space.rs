@@ -25,7 +25,7 @@ pub fn existing(path: &Path) -> PathBuf {
 }
 
 impl FileSystem {
-    /// Of the directory, or of the nearest one above it.
+    /// File system of the directory, or of the nearest existing one above it.
     ///
     /// # Errors
     /// The system's.

@@ -32,7 +32,7 @@ pub struct ExportedFile {
     written_bytes: u64,
     /// Bytes that were left as holes because their page was compressed.
     saved_bytes: u64,
-    /// Its tablespace is encrypted, for the server.
+    /// The server treats the tablespace as encrypted.
     is_encrypted: bool,
 }
 

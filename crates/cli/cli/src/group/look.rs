@@ -31,9 +31,9 @@ const FAR_BEHIND: i64 = 64 * 32;
 pub struct Look {
     /// `wsrep_cluster_name`.
     pub group: String,
-    /// Its id, from its beginning on.
+    /// Id of the group, which never changes.
     pub group_id: String,
-    /// How many members are needed to commit.
+    /// Number of members needed to commit.
     pub needed: usize,
     /// Number of voters that are present.
     pub present: usize,
@@ -66,7 +66,7 @@ pub struct MemberLook {
     pub owns_slots: bool,
     /// It is there, and not silent.
     pub is_there: bool,
-    /// How far its server has applied what is ordered.
+    /// Number of the last write set that its server has applied.
     pub applied: Option<i64>,
     /// Write sets that it lacks.
     pub lag: Option<i64>,
@@ -77,7 +77,7 @@ pub struct MemberLook {
 /// A server that was asked.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerLook {
-    /// As it was named.
+    /// Server as named on the command line.
     pub server: String,
     /// `wsrep_node_name`.
     pub name: Option<String>,
@@ -108,7 +108,7 @@ struct Answer {
     status: BTreeMap<String, String>,
 }
 
-/// As the library writes it (`order/roster.rs` of `redoubt-group`).
+/// A member in the library's JSON (`order/roster.rs` of `redoubt-group`).
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 struct Seen {
     name: String,
@@ -123,7 +123,7 @@ struct Seen {
 }
 
 impl Observer {
-    /// Of the servers that a person named.
+    /// An observer of the servers that the command line names.
     ///
     /// # Errors
     /// [`CliError::Usage`] for an invalid name, [`CliError::Io`] for the file with the password.
@@ -363,7 +363,7 @@ fn problems(look: &Look, is_alone: bool) -> Vec<String> {
     problems
 }
 
-/// Of `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a path.
+/// Parses `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a path.
 fn parse(text: &str) -> Option<Address> {
     if text.starts_with('/') {
         return Some(Address::Socket(PathBuf::from(text)));

@@ -11,7 +11,7 @@ const DEFAULT_PORT: u16 = 4567;
 pub struct PlannedMember {
     /// `wsrep_node_name`.
     pub name: String,
-    /// By which the others reach it.
+    /// Host name or address for the other members.
     pub host: String,
     /// Port on which it listens for the members.
     pub port: u16,
@@ -22,7 +22,7 @@ pub struct PlannedMember {
 pub struct Plan {
     /// `wsrep_cluster_name`.
     pub group: String,
-    /// In the order in which they were named.
+    /// Members in the order of the command line.
     pub members: Vec<PlannedMember>,
     /// Directory of the group's files on a server.
     pub server_directory: PathBuf,

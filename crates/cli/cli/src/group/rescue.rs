@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long another member has to answer.
+/// Timeout of another member's answer.
 const ANSWER: Duration = Duration::from_secs(3);
 
 /// Output for programs.

@@ -49,7 +49,7 @@ pub enum Address {
     },
 }
 
-/// Why a server did not answer a statement.
+/// Reason why a server did not answer a statement.
 #[derive(Debug, thiserror::Error)]
 pub enum SqlError {
     /// No connection, or it broke.
@@ -103,7 +103,7 @@ impl<S: Read + Write + Send> Stream for S {}
 /// A connection after the login.
 pub struct Connection {
     stream: Box<dyn Stream>,
-    /// Of the next packet, in either direction.
+    /// Sequence number of the next packet, in either direction.
     sequence: u8,
 }
 
@@ -286,7 +286,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Up to a zero, which is skipped, or all.
+    /// Bytes up to a zero, which is skipped, or all.
     fn until_zero(&mut self) -> &'a [u8] {
         let mut parts = self.0.splitn(2, |byte| *byte == 0);
         let taken = parts.next().unwrap_or_default();

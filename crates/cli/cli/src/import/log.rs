@@ -31,7 +31,7 @@ pub struct SourceLog {
     pub start_lsn: Lsn,
     /// End of the log.
     pub end_lsn: Lsn,
-    /// Which pages redo after the checkpoint starts again: their old content does not matter.
+    /// Pages that redo after the checkpoint initialises: their old content does not matter.
     pub resets: LastResets,
     path: PathBuf,
     files: Files,

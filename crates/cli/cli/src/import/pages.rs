@@ -28,13 +28,13 @@ const MYSQL_ENCRYPTED: &str = "it is encrypted, and the node has no key; decrypt
 pub struct PageSource<'s> {
     source: &'s Source,
     system: Format,
-    /// Of MariaDB.
+    /// Doublewrite area of MariaDB.
     doublewrite: Option<DoublewriteArea>,
-    /// Of pages, each as long as a page of the system tablespace.
+    /// Copies of pages in the doublewrite area or files, each as long as a page of the system tablespace.
     copies: Vec<u8>,
-    /// Which pages these are of, of MySQL.
+    /// Ids of the copied pages, for MySQL.
     copied: HashSet<PageId>,
-    /// Which file has a tablespace id.
+    /// File of each tablespace id.
     found: BTreeMap<u32, String>,
     repaired: u64,
     completed: u64,
@@ -273,7 +273,7 @@ impl Checker<'_, '_> {
     }
 }
 
-/// Why the page cannot be read, if it is encrypted.
+/// Reason why the page cannot be read, if it is encrypted.
 fn encrypted(page: &[u8], id: PageId, format: Format) -> Option<&'static str> {
     match format.family {
         Family::MariaDb => (key_version(page, id, SpaceFlags(format.flags)) != 0).then_some(ENCRYPTED),

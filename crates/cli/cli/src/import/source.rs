@@ -28,7 +28,7 @@ pub enum Kind {
 pub struct SourceFile {
     /// Relative path in the volume.
     pub path: String,
-    /// Where it is.
+    /// Path of the file on this host.
     pub at: PathBuf,
     /// Text that is imported instead of the file's contents.
     pub text: Option<String>,
@@ -141,7 +141,7 @@ impl Source {
         self.files.first().map_or(&self.directory, |file| &file.at)
     }
 
-    /// How many undo tablespaces it has.
+    /// Number of its undo tablespaces.
     pub fn undo_count(&self) -> usize {
         self.files.iter().filter(|file| is_undo(&file.path)).count()
     }
@@ -301,7 +301,7 @@ impl Source {
     }
 }
 
-/// Whose data directory it is: MySQL has its dictionary in a file.
+/// Family of the server of a data directory: MySQL has its dictionary in a file.
 pub fn family_of(directory: &Path) -> Family {
     if directory.join("mysql.ibd").is_file() { Family::MySql } else { Family::MariaDb }
 }

@@ -171,7 +171,7 @@ impl Tree for Fixed {
 
 struct Overlay {
     meta: Meta,
-    /// As much of the node's file is still part of this one.
+    /// Length of the part of the node's file that still belongs to this one.
     base_len_bytes: u64,
     /// The file's number, once it was asked for.
     file: Option<u32>,

@@ -74,7 +74,7 @@ impl<'a> Wanted<'a> {
         Path::new(self.program).file_name().is_some_and(|found| names.iter().any(|name| found == *name))
     }
 
-    /// Of a server.
+    /// Version and settings of the server.
     fn answers(&self) -> Result<Answers> {
         let program = server::find_program(self.program)?;
         server::effective_settings(&program, self.arguments, Some(self.directory))

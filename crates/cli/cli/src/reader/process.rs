@@ -5,7 +5,7 @@ use crate::error::{CliError, Result};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Which of the two a process is after [`split`].
+/// Role of a process after [`split`].
 pub enum Side {
     /// It has the number it had before.
     Program,

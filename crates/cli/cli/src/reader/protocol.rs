@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Number of the root directory.
 pub const ROOT: u64 = 1;
-/// Most bytes of a file in one request or reply.
+/// Maximum number of bytes of a file in one request or reply.
 pub const MAX_TRANSFER_BYTES: u32 = 1 << 20;
 /// Room that any request needs.
 pub const REQUEST_ROOM_BYTES: usize = MAX_TRANSFER_BYTES as usize + 8192;
@@ -29,7 +29,7 @@ pub const OPEN_DIRECT: u32 = 1;
 /// The kernel may keep its cached pages of the file.
 pub const OPEN_KEEP_CACHE: u32 = 2;
 
-/// Which attributes a [`Operation::SetAttributes`] changes.
+/// Flags of the attributes that a [`Operation::SetAttributes`] changes.
 const SET_MODE: u32 = 1;
 const SET_SIZE: u32 = 1 << 3;
 
@@ -47,7 +47,7 @@ pub struct Request<'a> {
 /// Operation of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
-    /// To begin; the kernel's version and flags.
+    /// Start of the session; the kernel's version and flags.
     Begin {
         major: u32,
         minor: u32,
@@ -256,7 +256,7 @@ pub struct Attributes {
     pub owner: (u32, u32),
     /// All times, in seconds since 1970.
     pub time_seconds: u64,
-    /// How long the kernel may believe this.
+    /// Time for which the kernel may cache them.
     pub valid: Duration,
 }
 
@@ -264,7 +264,7 @@ pub struct Attributes {
 pub struct Answer(Vec<u8>);
 
 impl Answer {
-    /// To the request of this number: done, without a body so far.
+    /// Reply to the request of this number: success, without a body so far.
     pub fn new(unique: u64) -> Self {
         Self::with_status(unique, 0)
     }
@@ -302,7 +302,7 @@ impl Answer {
         self.0
     }
 
-    /// To [`Operation::Begin`].
+    /// Reply to [`Operation::Begin`].
     pub fn begun(mut self, flags: u32, max_readahead_bytes: u32) -> Self {
         self.u32(MAJOR);
         self.u32(MINOR);
@@ -338,7 +338,7 @@ impl Answer {
         self.u32(0);
     }
 
-    /// To [`Operation::GetAttributes`] and [`Operation::SetAttributes`].
+    /// Reply to [`Operation::GetAttributes`] and [`Operation::SetAttributes`].
     pub fn attributes(mut self, attributes: &Attributes) -> Self {
         self.u64(attributes.valid.as_secs());
         self.u32(attributes.valid.subsec_nanos());
@@ -359,7 +359,7 @@ impl Answer {
         self
     }
 
-    /// To an open; for [`Operation::Create`] after the entry.
+    /// Reply to an open; for [`Operation::Create`] after the entry.
     pub fn opened(mut self, handle: u64, flags: u32) -> Self {
         self.u64(handle);
         self.u32(flags);
@@ -373,15 +373,15 @@ impl Answer {
         self
     }
 
-    /// To [`Operation::Write`].
+    /// Reply to [`Operation::Write`].
     pub fn written(mut self, len_bytes: u32) -> Self {
         self.u32(len_bytes);
         self.u32(0);
         self
     }
 
-    /// To [`Operation::StatFs`]: nothing but sizes of blocks and names; `free_bytes` for those who ask before they
-    /// write.
+    /// Reply to [`Operation::StatFs`]: sizes of blocks and names only; `free_bytes` is for programs that check the
+    /// free space before they write.
     pub fn file_system(mut self, total_bytes: u64, free_bytes: u64) -> Self {
         let blocks = |bytes: u64| bytes / u64::from(PAGE_BYTES);
         for value in [blocks(total_bytes), blocks(free_bytes), blocks(free_bytes), 1 << 20, 1 << 20] {

@@ -16,7 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long a node may be away.
+/// Time limit of the node's absence.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(250);
 /// The node closes a control connection that asks for nothing for ten minutes.
@@ -219,7 +219,7 @@ impl ViewSource for Source {
     }
 }
 
-/// Its connection is what the node keeps the log for.
+/// Follows the log. The node retains the log for its connection.
 struct Follower {
     client: Client,
     volume: String,

@@ -74,7 +74,7 @@ struct Saved {
 pub struct Checksums {
     path: PathBuf,
     boot_id: String,
-    /// From an earlier start.
+    /// Checksums from an earlier start.
     remembered: HashMap<String, (Stamp, Contents)>,
     /// Found out by this one.
     found: HashMap<String, (Stamp, Contents)>,

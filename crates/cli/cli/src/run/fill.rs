@@ -25,7 +25,7 @@ const ASKED_FILES: usize = 64;
 pub struct Filled {
     /// Entries that are in the directory as they are here.
     entries: HashMap<String, VolumeEntry>,
-    /// Of its plain files.
+    /// Checksums of its plain files.
     pub checksums: Checksums,
 }
 

@@ -165,8 +165,8 @@ fn say_what_differs(arguments: &RunArguments, server: &Server, datadir: &Path) {
     }
 }
 
-/// For a level of forced recovery that may do harm: the server gets the moment of the volume at which it is started,
-/// and nothing that it writes gets into the volume. Nothing is taken over.
+/// Starts a server with a harmful level of forced recovery on a snapshot of the volume. None of its writes get into
+/// the volume, and nothing is taken over.
 fn run_on_view(arguments: &RunArguments, server: &Server, level: u8) -> Result<()> {
     if server.program != server.binary {
         return Err(CliError::Usage(format!(

@@ -26,7 +26,7 @@ pub struct Server {
     pub program: PathBuf,
     /// The server itself: the program, or what that starts if it is a script.
     pub binary: PathBuf,
-    /// Of the binary.
+    /// Version of the binary.
     pub version: ServerVersion,
     /// The user it changes to. (It is not among the settings that the server prints.)
     pub user: Option<String>,
@@ -203,7 +203,7 @@ pub(super) fn asking(program: &Path) -> Command {
 
 /// A server's answers about itself.
 pub(crate) struct Answers {
-    /// Its version, which is one that is supported on a volume.
+    /// Its version, which is supported on a volume.
     pub(crate) version: ServerVersion,
     /// All its settings, by name.
     pub(crate) settings: Settings,

@@ -9,7 +9,7 @@ use redoubt_redo::Family;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// By name, as the server prints them: `innodb-page-size`.
+/// Settings by name, as the server prints them: `innodb-page-size`.
 pub(crate) type Settings = HashMap<String, String>;
 
 /// The settings that are judged below. A server that does not print them all cannot be judged.

@@ -65,7 +65,7 @@ pub fn screenshot(browser: &str, url: &str, file: &Path, (width, height): (u32, 
     assert_eq!((number(16), number(20)), (width, height));
 }
 
-/// Where pictures are kept: `status-page` in the target directory.
+/// Directory of the pictures: `status-page` in the target directory.
 pub fn pictures() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let directory = test.ancestors().nth(3).unwrap().join("status-page");

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Metrics by name.
 #[derive(Debug, Default)]
 pub struct Exposition {
-    /// By the name in its TYPE line.
+    /// Metrics by the name in the TYPE line.
     pub metrics: BTreeMap<String, Metric>,
 }
 

@@ -124,7 +124,7 @@ pub fn classify(rules: &Rules, path: &[u8]) -> Class {
     Class::Plain
 }
 
-/// Of a name in the data directory itself.
+/// Class of a name in the data directory itself.
 fn mariadb_class(name: &[u8]) -> Option<Class> {
     match name {
         b"ib_logfile0" => Some(Class::RedoLog),
@@ -155,7 +155,7 @@ pub fn is_local_directory(rules: &Rules, path: &[u8]) -> bool {
         || rules.local_files.iter().any(|pattern| matches(pattern, path))
 }
 
-/// Its redo log would become another one, without the library.
+/// Refusal of a clone: its redo log would replace the server's, without the library.
 pub const CLONE_REFUSAL: &str = "a clone of a server cannot be made by a server on a volume, be it in its own place or \
      in another directory: have a stock server make it (CLONE INSTANCE ... DATA DIRECTORY), and import that (`redoubt \
      volume import`); this server can be cloned by others";

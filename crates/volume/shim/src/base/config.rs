@@ -21,7 +21,7 @@ pub struct ConfigError {
     pub why: String,
 }
 
-/// Which dropped page writes are verified by the node.
+/// Selection of the dropped page writes that the node verifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verify {
     /// None.
@@ -47,13 +47,13 @@ pub struct Config {
     pub system_files: Vec<SystemFile>,
     /// Patterns of files that stay local.
     pub local_files: Vec<Vec<u8>>,
-    /// Which dropped page writes are verified.
+    /// Selection of the dropped page writes that the node verifies.
     pub verify: Verify,
     /// Data to compress, if the node agrees.
     pub compress: Compression,
     /// The node may hold the pages of encrypted tablespaces in clear.
     pub clear_pages: bool,
-    /// How long a lost node is waited for.
+    /// Timeout of the wait for a lost node.
     pub timeout: Duration,
     /// `innodb_page_size` in bytes.
     pub page_size_bytes: u32,
@@ -63,7 +63,7 @@ pub struct Config {
     pub tls: Option<CredentialFiles>,
     /// Size of the page cache; `None`: there is none.
     pub page_cache_len_bytes: Option<u64>,
-    /// Most bytes to ask for ahead of a sequential reader at once; 0: none.
+    /// Maximum number of bytes to request ahead of a sequential reader at once; 0: none.
     pub read_ahead_len_bytes: u64,
     /// Directory of the page cache's file; `None`: it is in memory.
     pub page_cache_directory: Option<Vec<u8>>,

@@ -9,10 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const PER_SECOND_LIMIT: u64 = 10;
 
-/// How important a message is.
+/// Severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// For information.
+    /// Information.
     Note,
     /// Something does not work for now.
     Warning,

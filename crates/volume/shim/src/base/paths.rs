@@ -5,7 +5,7 @@ use crate::base::message::{self, show};
 use crate::base::real::{self, Errno, c_path};
 use std::os::fd::RawFd;
 
-/// Where a path leads.
+/// Target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolved {
     /// Into the data directory: the relative path. Empty for the directory itself.

@@ -8,7 +8,7 @@ use crate::calls::target::{OpenFile, Target};
 use std::ops::Range;
 use std::os::fd::RawFd;
 
-/// Where a read or write goes, and how the position moves after it.
+/// Position of a read or write.
 fn position(fd: RawFd, at: Option<u64>) -> Result<u64, Errno> {
     at.map_or_else(|| real::seek(fd, 0, libc::SEEK_CUR), Ok)
 }

@@ -29,7 +29,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The active library.
 pub struct Library {
-    /// How paths are classified.
+    /// Rules for the classification of paths.
     pub rules: Rules,
     /// The stream and the page requests.
     pub content: Content,

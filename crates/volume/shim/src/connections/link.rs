@@ -21,7 +21,7 @@ pub const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Also ends a connection whose peer receives nothing for this time; the bytes sent on it are then sent again.
 pub const SILENT_PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a connection could not be made or used.
+/// Reason why a connection could not be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The network failed; another attempt may succeed.
@@ -30,7 +30,7 @@ pub enum LinkError {
     /// The peer sent bytes that must not be used.
     #[error("{0}")]
     Wire(#[from] WireError),
-    /// One side does not accept the other. May be put right while the server runs: certificates are read again.
+    /// One side rejects the other. The cause may be fixed while the server runs: certificates are read again.
     #[error("TLS authentication with the storage node failed: {0}")]
     Trust(String),
     /// Not now.
@@ -60,9 +60,9 @@ impl From<TransportError> for LinkError {
 /// Address of the node, and identity of this server.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// How the node is reached.
+    /// Address of the node.
     pub connector: Connector,
-    /// How long its greeting may take.
+    /// Timeout of the node's greeting.
     pub greeting_timeout: Duration,
     /// Volume name.
     pub volume: String,

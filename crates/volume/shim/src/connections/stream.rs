@@ -45,7 +45,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Most room for what is not durable yet; a caller that would exceed it waits.
+/// Limit of the bytes that are not durable yet; a caller that would exceed it waits.
 const UNACKNOWLEDGED_LIMIT_BYTES: u64 = 64 << 20;
 /// Time limit for a node that stores nothing, owes a notice and has not reported that it waits. Then the stream
 /// connects again. Bytes that were changed on the way (the length of a frame) can make both sides wait for each
@@ -74,9 +74,9 @@ pub struct ImageWanted {
 /// Configuration of the stream.
 #[derive(Clone, Debug)]
 pub struct StreamConfig {
-    /// Where to connect.
+    /// The node, and the identity of this server.
     pub peer: Peer,
-    /// How long a lost node is waited for.
+    /// Timeout of the wait for a lost node.
     pub timeout: Duration,
     /// First frame of the session.
     pub system_files: Vec<SystemFile>,
@@ -101,7 +101,7 @@ impl Link {
 }
 
 struct SendState {
-    /// From the first connection on.
+    /// The queue, from the first connection on.
     queue: Option<FrameQueue>,
     link: Option<Arc<Link>>,
     /// How the log connection carries frames. Its compression history belongs to that connection, and ends with it.
@@ -112,14 +112,14 @@ struct SendState {
     frame: Vec<u8>,
 }
 
-/// How frames become the bytes of a log connection.
+/// Encoding of frames into the bytes of a log connection.
 enum Packer {
     None,
     Whole(Compressor),
     Parts(PartWriter),
 }
 
-/// How the session began.
+/// Start of the session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionStart {
     /// Position of the session's first frame.
@@ -198,12 +198,12 @@ impl Stream {
         &self.trace
     }
 
-    /// How long a lost node is waited for.
+    /// Timeout of the wait for a lost node.
     pub const fn timeout(&self) -> Duration {
         self.config.timeout
     }
 
-    /// Why nothing works any more, if so.
+    /// Reason of the stream's death; `None` while it works.
     pub fn death(&self) -> Option<&str> {
         self.death.get().map(String::as_str)
     }
@@ -213,7 +213,7 @@ impl Stream {
         Seq(self.end.load(Ordering::Acquire))
     }
 
-    /// How the session began, once it has.
+    /// Start of the session, once there was a connection.
     pub fn session_start(&self) -> Option<SessionStart> {
         self.start.get().copied()
     }

@@ -46,7 +46,7 @@ impl Trace {
         self.state.lock().ignore_poison()
     }
 
-    /// From now on one in so many is a sample; 0: none.
+    /// Sets the sampling rate: one event in `one_in` is a sample; 0: none.
     pub fn set(&self, one_in: u32) {
         let mut state = self.lock();
         *state = TracedFrames::default();
@@ -112,7 +112,7 @@ impl Trace {
         });
     }
 
-    /// Is this read a sample?
+    /// True if this read is a sample.
     pub fn wants_read(&self, file: FileId, offset_bytes: u64, need: Seq) -> bool {
         let one_in = self.one_in();
         one_in != 0 && is_sampled(read_key(file, offset_bytes, need), one_in)

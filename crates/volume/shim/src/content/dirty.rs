@@ -29,9 +29,9 @@ const SHARDS: usize = 64;
 /// Neighbours whose free pages are in one word.
 const WORD_PAGES: u32 = 64;
 
-/// Where MySQL keeps the newest ids of tables and indexes.
+/// The page with MySQL's newest ids of tables and indexes.
 const MYSQL_DICTIONARY_HEADER: PageId = PageId::new(0, 7);
-/// Where the newest id of an index is on it.
+/// Offset of the newest id of an index on it.
 const NEWEST_INDEX_ID: usize = 54;
 
 /// The pages of a tablespace that are in one shard.
@@ -156,7 +156,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 }
 
 impl DirtyPages {
-    /// Of a server of this family.
+    /// An empty map for a server of this family.
     pub fn new(family: Family) -> Self {
         Self {
             family,

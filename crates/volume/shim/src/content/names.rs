@@ -21,7 +21,7 @@ impl Name {
         Self(Mutex::new(Some(path.into())))
     }
 
-    /// Where the file is; `None` when it was unlinked.
+    /// Path of the file; `None` when it was unlinked.
     pub fn path(&self, _lock: &NamesLock<'_>) -> Option<Arc<[u8]>> {
         self.0.lock().ignore_poison().clone()
     }
@@ -124,7 +124,7 @@ impl<T: Named> FilesByPath<T> {
     }
 }
 
-/// Which of `paths` move with `from`, and where to.
+/// Those of `paths` that move with `from`, and their new paths.
 fn moves<'a>(paths: impl Iterator<Item = &'a Vec<u8>>, from: &[u8], to: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     paths
         .filter_map(|path| {

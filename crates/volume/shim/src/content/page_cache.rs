@@ -29,7 +29,7 @@ const SHARDS: usize = 256;
 /// Files share counters of how often they were cut.
 const CUT_COUNTERS: usize = 256;
 
-/// Where the bytes of a shard are.
+/// Storage of a shard's bytes.
 enum Store {
     Memory(Box<[u8]>),
     File { file: Arc<OwnedFd>, first_byte: u64 },
@@ -46,7 +46,7 @@ pub struct PageCache {
     slot_len_bytes: usize,
     /// Not only what was read ahead.
     keeps_all: bool,
-    /// How often a file was cut, before its pages are taken out.
+    /// Number of times that a file was cut, incremented before its pages are removed.
     cuts: [AtomicU64; CUT_COUNTERS],
     evictions: AtomicU64,
     ahead_used: AtomicU64,
@@ -91,7 +91,7 @@ impl PageCache {
     /// A cache in memory for pages between their being read ahead and their being read.
     ///
     /// # Errors
-    /// None in memory.
+    /// A cache in memory for pages read ahead only.
     pub fn for_read_ahead(capacity_bytes: u64, page_len_bytes: u32) -> Result<Self, Errno> {
         Ok(Self { keeps_all: false, ..Self::new(capacity_bytes, page_len_bytes, None)? })
     }
@@ -135,7 +135,7 @@ impl PageCache {
         }
     }
 
-    /// To be taken before a page is asked for.
+    /// State of the shard and the file. Call it before the request for the page.
     pub fn ticket(&self, key: CacheKey) -> Ticket {
         self.ticket_of(&self.shard(key), key)
     }
@@ -191,7 +191,7 @@ impl PageCache {
         shards.map(|mut shard| shard.index.remove_file(file, first_page_no)).sum()
     }
 
-    /// Its size.
+    /// Capacity in bytes.
     pub fn capacity_bytes(&self) -> u64 {
         let pages = self.shards.first().map_or(0, |shard| shard.lock().ignore_poison().index.capacity());
         (pages * SHARDS * self.slot_len_bytes) as u64

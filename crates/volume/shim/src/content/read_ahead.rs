@@ -78,9 +78,9 @@ pub struct Sources<'a> {
     pub pool: &'a PagePool,
     /// The counted events.
     pub counters: &'a Counters,
-    /// How new they must be.
+    /// Required positions of the pages.
     pub need: &'a NeedTable,
-    /// Which of them are not the newest.
+    /// Page versions, to detect outdated pages.
     pub dirty: &'a DirtyPages,
     /// Destination of the pages.
     pub cache: &'a PageCache,
@@ -118,7 +118,7 @@ impl ReadAhead {
         self.window_len_bytes * BUFFER_WINDOWS
     }
 
-    /// Most pages of this length to ask for at once.
+    /// Maximum number of pages of this length to request at once.
     pub const fn window_pages(&self, page_len_bytes: usize) -> u32 {
         (self.window_len_bytes / page_len_bytes as u64) as u32
     }

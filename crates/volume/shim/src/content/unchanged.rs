@@ -28,7 +28,7 @@ const GENERATIONS: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentHash(pub u64);
 
-/// How often a tablespace was forgotten, for all tables.
+/// Number of times that a tablespace was forgotten, for all tables.
 pub struct Generations(Box<[AtomicU64]>);
 
 /// State of a page's slot when a read began.

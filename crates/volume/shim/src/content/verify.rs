@@ -103,8 +103,8 @@ pub struct DroppedPage<'a> {
     pub page_no: u32,
     /// The page.
     pub page: &'a [u8],
-    /// Its LSN.
+    /// Its page LSN.
     pub lsn: Lsn,
-    /// Of the tablespace.
+    /// Format of the tablespace.
     pub format: Format,
 }

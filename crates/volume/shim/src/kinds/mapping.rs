@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 /// A mapping. `address` is a number, not a pointer: only the hooks turn it into one.
 #[derive(Clone)]
 pub struct Mapping {
-    /// Where it is mapped.
+    /// Address of the mapping.
     pub address: usize,
-    /// How long.
+    /// Length in bytes.
     pub len_bytes: usize,
     /// Offset in the file.
     pub offset_bytes: u64,
@@ -24,9 +24,9 @@ pub struct Mapping {
 
 /// A part of a mapping.
 pub struct Range {
-    /// Where it is mapped.
+    /// Address of the range.
     pub address: usize,
-    /// How long.
+    /// Length in bytes.
     pub len_bytes: usize,
     /// Offset in the file.
     pub offset_bytes: u64,
@@ -88,7 +88,8 @@ impl Mappings {
     }
 }
 
-/// How much of a mapped range the file has: a mapping may be longer, and past the end nothing may be read.
+/// Length of the part of a mapped range that the file has: a mapping may be longer, and past the end nothing may be
+/// read.
 ///
 /// # Errors
 /// That of asking for the length.

@@ -26,7 +26,7 @@ const GAP_BYTES: usize = 128;
 /// A plain file.
 #[derive(Debug)]
 pub struct PlainFile {
-    /// Where it is.
+    /// Path of the file.
     pub name: Name,
     /// Held from a local change until its frame is in the stream.
     order: Mutex<()>,

@@ -61,7 +61,7 @@ impl Named for RedoFile {
 /// All of them.
 #[derive(Default)]
 pub struct RedoFiles {
-    /// By path.
+    /// Files by path.
     pub by_path: FilesByPath<RedoFile>,
     observer: Mutex<Option<LogObserver>>,
     /// Signalled when the observer has yielded redo.

@@ -44,7 +44,7 @@ impl LogFile {
         self.open_count.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// One open call less refers to it.
+    /// The last descriptor of an open call was closed.
     pub fn closed(&self) {
         self.open_count.fetch_sub(1, Ordering::AcqRel);
     }

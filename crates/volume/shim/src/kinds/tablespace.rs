@@ -71,14 +71,14 @@ pub struct Info {
 
 /// All known files of InnoDB pages.
 pub struct Tablespaces {
-    /// By path.
+    /// Files by path.
     pub files: FilesByPath<Tablespace>,
     family: Family,
     system_files: Vec<Vec<u8>>,
 }
 
 impl Tablespaces {
-    /// None yet. `system_files`: relative paths of the system tablespace's files.
+    /// A table without files. `system_files`: relative paths of the system tablespace's files.
     pub fn new(family: Family, system_files: Vec<Vec<u8>>) -> Self {
         Self { files: FilesByPath::default(), family, system_files }
     }
@@ -97,7 +97,7 @@ impl Named for Tablespace {
 /// A file of InnoDB pages.
 #[derive(Debug)]
 pub struct Tablespace {
-    /// Where it is.
+    /// Path of the file.
     pub name: Name,
     /// Number of this file in this process; never used again.
     number: u64,

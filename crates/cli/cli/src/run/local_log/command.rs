@@ -65,7 +65,7 @@ impl ServerCommand {
         }
     }
 
-    /// With the server's own settings. `place` is that of the server in the whole command.
+    /// Builds it from the server's own settings. `place` is that of the server in the whole command.
     fn ask(program: PathBuf, mut arguments: Vec<String>, place: usize) -> Result<Self> {
         let (before, options) = arguments.split_at(place.min(arguments.len()));
         let leading = options.iter().take_while(|argument| is_leading(argument)).count();
@@ -121,7 +121,8 @@ impl ServerCommand {
         Ok(Self { program, arguments, datadir, log_directory })
     }
 
-    /// Where redo files are or will be: MySQL has a directory of its own below, which may be on another device.
+    /// Directories of existing or future redo files. MySQL has a directory of its own below, which may be on another
+    /// device.
     pub fn log_directories(&self) -> Vec<PathBuf> {
         let below = self.log_directory.join(DIRECTORY);
         if below.exists() { vec![below] } else { vec![self.log_directory.clone()] }

@@ -116,7 +116,7 @@ fn redo_files(directory: &Path) -> Result<Vec<PathBuf>> {
 
 /// File system of a directory.
 struct FileSystem {
-    /// For people: type and device.
+    /// Type and device, for people.
     name: String,
     is_memory: bool,
 }

@@ -7,7 +7,7 @@ use redoubt_resend_queue::{Full, UnsentRing};
 use redoubt_wire::frame::{HEADER_LEN_BYTES, encode_header};
 use redoubt_wire::{Seq, WireError};
 
-/// Why the node and this library cannot go on from where the node stands.
+/// Reason why the node and this library cannot resume at the node's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
     /// The node requests frames that were durable.

@@ -20,7 +20,7 @@ struct Node {
     compression: Compression,
     /// Compression that the node grants.
     granted: Compression,
-    /// Of the server.
+    /// Data directory of the server.
     datadir: tempfile::TempDir,
 }
 
@@ -32,7 +32,7 @@ struct Session {
     notices_socket: Option<TcpStream>,
     notices: u64,
     hello: Hello,
-    /// Of a compressed log connection, with what of it was received and not yet read.
+    /// Decompressor of a compressed log connection, with the bytes that were received and not yet read.
     packed: Option<(Unpack, Vec<u8>)>,
 }
 
@@ -406,7 +406,7 @@ fn end_of_either_connection_makes_it_connect_again() {
     }
 }
 
-/// Its kernel accepts connections, too; the process does not greet.
+/// The node's kernel accepts connections, but its process does not greet.
 #[test]
 fn a_node_that_hangs_for_good_is_given_up_after_the_time_out() {
     let node = Node::new();
@@ -422,7 +422,7 @@ fn a_node_that_hangs_for_good_is_given_up_after_the_time_out() {
     drop(hanging);
 }
 
-/// Its kernel takes bytes until the socket is full; the process takes none.
+/// The node's kernel takes bytes until the socket is full; its process reads none.
 #[test]
 fn node_that_hangs_is_connected_to_again() {
     let node = Node::new();
@@ -449,7 +449,8 @@ fn node_that_hangs_is_connected_to_again() {
     drop(hanging);
 }
 
-/// Its answer is cut off, or the length of the request or of the answer was changed on the way: both sides wait.
+/// The node's answer is cut off, or the length of the request or of the answer was changed on the way: both sides
+/// wait.
 #[test]
 fn page_request_without_an_answer_is_sent_again() {
     let node = Node::new();

@@ -67,7 +67,7 @@ impl Index {
         self.files.values().map(BTreeMap::len).sum()
     }
 
-    /// How often the server changed what is, or could be, in it.
+    /// Number of changes by the server to pages that are, or could be, in it.
     pub const fn changes(&self) -> u64 {
         self.changes
     }

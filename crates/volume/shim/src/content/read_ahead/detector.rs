@@ -28,7 +28,7 @@ struct Run {
     window_pages: u32,
     /// All its reads, up to what is looked for.
     reads: u32,
-    /// Where it was when pages were asked for last, and its reads since then.
+    /// Its position at the last request for pages, and its reads since then.
     asked_at: u32,
     reads_since: u32,
     /// When it was last seen, in reads of the file; 0: never.

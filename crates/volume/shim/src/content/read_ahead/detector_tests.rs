@@ -57,7 +57,7 @@ fn random_reads_ask_for_next_to_nothing() {
     }
 }
 
-/// Of a table that is mostly in the buffer pool only some pages are read: what is asked for is then mostly wasted.
+/// In a table that is mostly in the buffer pool, only some pages are read: most pages read ahead are then wasted.
 #[test]
 fn a_scan_with_many_holes_is_given_up() {
     for seed in 0..50 {

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
-/// Up to this length a file's pages are set up when it is mapped, not when they are first written.
+/// Maximum length of a file whose pages are set up when it is mapped, not at the first write.
 const PREFAULT_LIMIT_BYTES: u64 = 1 << 30;
 
 /// One redo file, with its mapped part and the changes that the kernel still has to make durable.
@@ -159,7 +159,7 @@ impl RedoFile {
         if self.failed.load(Ordering::Acquire) { Err(Errno::EIO) } else { Ok(()) }
     }
 
-    /// From here on every call fails.
+    /// Makes every later call fail.
     #[cold]
     fn fail(&self, why: &str) -> Errno {
         self.counters.add(Counter::Failures, 1);

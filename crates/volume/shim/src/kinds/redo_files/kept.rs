@@ -27,7 +27,7 @@ pub struct Kept {
 #[derive(Debug)]
 struct Copy {
     file: OwnedFd,
-    /// Of the log file: what the copy has, at the same place.
+    /// Part of the log file that the copy has, at the same offsets.
     range_bytes: Range<u64>,
 }
 

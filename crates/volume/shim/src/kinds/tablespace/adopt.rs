@@ -56,7 +56,7 @@ use std::sync::{Mutex, MutexGuard};
 const HEADER_BYTES: usize = 4096;
 /// End of the marker's name: the marker shows that the node has a part only.
 const MARKER: &[u8] = b".importing";
-/// In every file that is a table's own.
+/// The root of the clustered index, in every file that is a table's own.
 const ROOT_PAGE_NO: u64 = 3;
 /// Number of bytes that are written, or searched for pages that must still be sent, under one hold of the locks:
 /// whole pages of every size.
@@ -69,10 +69,10 @@ const WINDOW_BYTES: u64 = 512 << 10;
 pub struct Adoption {
     /// The local file, by a descriptor of its own.
     file: OwnedFd,
-    /// Where the file was when it was copied in.
+    /// Path of the file when it was copied in.
     path: Vec<u8>,
     format: Format,
-    /// By page number; none beyond the end.
+    /// Pages that were sent, by page number; none beyond the end.
     sent: Vec<bool>,
     /// The server has written to it.
     is_written: bool,
@@ -83,7 +83,7 @@ pub struct Adoption {
 /// Whether a file is being adopted, and how far.
 #[derive(Debug, Default)]
 pub struct AdoptionState {
-    /// Without the lock: false for nearly every file, always.
+    /// Whether there is an adoption, readable without the lock; false for nearly every file.
     is_on: AtomicBool,
     adoption: Mutex<Option<Adoption>>,
     /// It is a local file that is not adopted, only read.

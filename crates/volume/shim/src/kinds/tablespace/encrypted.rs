@@ -9,7 +9,7 @@ use redoubt_page::flags_of_page0;
 use redoubt_redo::Family;
 use std::sync::atomic::Ordering;
 
-/// Why a page that the server has encrypted is not written.
+/// Error message about a page that the server has encrypted.
 pub(super) const fn refusal(family: Family) -> &'static str {
     match family {
         Family::MariaDb => {
