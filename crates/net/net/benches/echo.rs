@@ -55,7 +55,7 @@ fn add(set: RawFd, fd: RawFd) {
 
 /// The descriptors that are ready.
 fn wait(set: RawFd, events: &mut [libc::epoll_event; 64]) -> impl Iterator<Item = RawFd> + use<'_> {
-    // SAFETY: room for so many events.
+    // SAFETY: room for this many events.
     let count = unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, 10_000) };
     events.iter().take(usize::try_from(count).unwrap_or(0)).map(|event| event.u64 as RawFd)
 }
@@ -155,7 +155,7 @@ impl Server {
         tasks.filter_map(|task| of_task(task.ok()?)).sum()
     }
 
-    /// Requests in a slice: how many a second, and the server's time for each in nanoseconds.
+    /// Requests of a slice: their number per second, and the server's time for each in nanoseconds.
     fn slice(&self) -> [f64; 2] {
         let request = [0x5a; REQUEST];
         let mut buffer = [0; ANSWER];
@@ -252,7 +252,7 @@ fn main() {
         return serve(&role);
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // `cargo test --benches` only wants to know whether it runs.
+    // `cargo test --benches` only checks that it runs.
     let rounds = if arguments.iter().any(|argument| argument == "--bench") { ROUNDS } else { 2 };
     let given: Vec<usize> = arguments.iter().filter_map(|argument| argument.parse().ok()).collect();
     let counts = if given.is_empty() { CONNECTIONS.to_vec() } else { given };

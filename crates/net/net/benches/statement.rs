@@ -65,7 +65,7 @@ fn best(mut times: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    // `cargo test --benches` only wants to know whether it runs.
+    // `cargo test --benches` only checks that it runs.
     let slices = if std::env::args().any(|argument| argument == "--bench") { SLICES } else { 2 };
     pin();
     for family in [Family::Tcp, Family::Unix] {

@@ -79,7 +79,7 @@ impl Reader {
         self.buffer.as_deref().and_then(|buffer| buffer.get(self.start..self.end)).unwrap_or_default()
     }
 
-    /// The whole buffer. Only when there is nothing unread.
+    /// The whole buffer. Only if there are no unread bytes.
     pub fn space(&mut self) -> &mut [u8; BUFFER_LEN_BYTES] {
         self.buffer.get_or_insert_with(|| Box::new([0; BUFFER_LEN_BYTES]))
     }
@@ -145,7 +145,7 @@ impl Connection {
         table::recycle(self);
     }
 
-    /// Tries to take the lock. `None`: it is taken, or the connection is not the descriptor's any more.
+    /// Tries to take the lock. `None`: it is taken, or the descriptor has another connection by now.
     pub fn lock(&'static self, fd: c_int) -> Option<Locked> {
         self.state.compare_exchange(0, BUSY, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let locked = Locked { connection: self };

@@ -25,7 +25,7 @@ static MODE: AtomicU64 = AtomicU64::new(Mode::Off as u64);
 static BYPASS: AtomicU64 = AtomicU64::new(0);
 
 fn words() -> Option<&'static Words> {
-    // SAFETY: null, or a mapping that is there for good and used by atomic operations only.
+    // SAFETY: null, or a mapping that is never unmapped and used by atomic operations only.
     unsafe { MEMORY.load(Ordering::Acquire).as_ref() }
 }
 

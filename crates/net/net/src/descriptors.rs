@@ -25,7 +25,7 @@ impl<T> Descriptors<T> {
     fn entry(&self, fd: c_int) -> Option<&AtomicPtr<T>> {
         let index = usize::try_from(fd).ok()?;
         let chunk = self.0.get(index / CHUNK)?.load(Ordering::Acquire);
-        // SAFETY: null, or a chunk that is there for good.
+        // SAFETY: null, or a chunk, which is never freed.
         unsafe { chunk.as_ref() }?.get(index % CHUNK)
     }
 
@@ -33,7 +33,7 @@ impl<T> Descriptors<T> {
     #[inline]
     pub fn get(&self, fd: c_int) -> Option<&'static T> {
         let found = self.entry(fd)?.load(Ordering::Acquire);
-        // SAFETY: null, or something that is there for good.
+        // SAFETY: null, or a value, which is never freed.
         unsafe { found.as_ref() }
     }
 
@@ -69,7 +69,7 @@ impl<T> Descriptors<T> {
         if entry.load(Ordering::Relaxed).is_null() {
             return None;
         }
-        // SAFETY: null, or something that is there for good.
+        // SAFETY: null, or a value, which is never freed.
         unsafe { entry.swap(std::ptr::null_mut(), Ordering::AcqRel).as_ref() }
     }
 

@@ -1,7 +1,7 @@
 //! The table of client connections by descriptor, and the connections themselves.
 //!
 //! Owns the table from a descriptor's number to its [`Connection`], and the pool of connections. These are never freed:
-//! a reference is valid for ever, and under the lock it turns out whether the connection is still that descriptor's
+//! a reference is valid for ever, and the lock shows whether the connection still is that descriptor's
 //! ([`Connection::lock`]). So a number that is used again never gets the bytes of its predecessor.
 //!
 //! Invariants: an entry is added after accept and before the server gets the number, and removed before the number is

@@ -159,7 +159,7 @@ fn connections_of_ipv6_are_exchanged() {
     }
 }
 
-/// Not a test: what runs in a network of its own, started by [`every_address_of_this_host_will_do`].
+/// Not a test: the part in a separate network namespace, started by [`every_address_of_this_host_will_do`].
 #[test]
 #[ignore = "started by another test"]
 fn addresses_of_a_network() {
@@ -305,7 +305,7 @@ fn a_server_that_accepts_late_gets_tcp() {
     echo(server, client);
 }
 
-/// Accepts at about the time at which clients give up waiting: both ends always decide alike.
+/// Accepts at about the time of the clients' timeout: both ends always agree.
 #[test]
 fn both_ends_decide_alike() {
     let (listener, address) = listen();
@@ -356,7 +356,7 @@ fn many_clients_at_once_get_their_own_connections() {
         }
         let exchanged = clients.into_iter().map(|client| client.join().unwrap());
         let exchanged = exchanged.filter(|domain| *domain == libc::AF_UNIX).count();
-        // Where processors are scarce, many are given up by their clients after a while.
+        // With few processors, many clients withdraw their offers after the timeout.
         assert!(exchanged > 0, "{exchanged} of 200");
     });
 }
@@ -521,7 +521,7 @@ fn a_connect_that_has_not_ended_does_not_divide_the_ends() {
     assert!(was_taken);
 }
 
-/// Programs that do not wait ask by connecting again.
+/// Non-blocking programs check by connecting again.
 #[test]
 fn who_connects_again_is_told_that_he_is_connected() {
     let (listener, address) = listen();
@@ -548,7 +548,7 @@ fn few_descriptors() {
     // The clients have come, and continued with TCP.
     std::io::stdin().read_line(&mut String::new()).unwrap();
     let used = std::fs::read_dir("/proc/self/fd").unwrap().count() as libc::rlim_t;
-    // Enough for all connections, and not for all that has been handed in.
+    // Enough for all connections, but not for the descriptors of all offers.
     let limit = libc::rlimit { rlim_cur: used + CLIENTS as libc::rlim_t + 2, rlim_max: 4096 };
     // SAFETY: a limit.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
@@ -573,13 +573,13 @@ fn those_who_wait_leave_connections_their_descriptors() {
     assert!(server.wait().unwrap().success());
 }
 
-/// Not a test: what another user does who is started by [`a_door_of_another_user_is_not_trusted`].
+/// Not a test: a process of another user, started by [`a_door_of_another_user_is_not_trusted`].
 #[test]
 #[ignore = "started by another test"]
 fn foreign_door() {
     let door = door_of(std::env::var(PORT_VARIABLE).unwrap().parse().unwrap());
     println!("\nopen");
-    // Until the test ends it, or has seen that something comes.
+    // Until the test ends this process, or bytes have arrived.
     let (mut unix, _) = door.accept().unwrap();
     let len = unix.read(&mut [0; 16]).unwrap_or(0);
     println!("{len} bytes");
@@ -613,7 +613,7 @@ fn a_door_of_another_user_is_not_trusted() {
     let server = listener.accept().unwrap().0;
     assert_eq!((domain(&server), domain(&client)), (libc::AF_INET, libc::AF_INET));
     echo(server, client);
-    // It was knocked, and nothing was handed in.
+    // The client has connected to the rendezvous socket, but has sent nothing.
     assert!(lines.any(|line| line.unwrap() == "0 bytes"));
     assert!(child.wait().unwrap().success());
     std::fs::remove_file(copy).unwrap();

@@ -102,7 +102,7 @@ fn a_connection_in_a_set_of_epoll_is_the_kernels() {
             let mut got = libc::epoll_event { events: 0, u64: 0 };
             assert_eq!(libc::epoll_wait(set, &raw mut got, 1, 10_000), 1);
             let mut header = [0u8; 4];
-            // Twice what is one statement: nothing may be lost between.
+            // Two statements: no byte may be lost between them.
             for _ in 0..2 {
                 assert_eq!(library::recv(ends.server, &mut header, 0), Ok(4));
                 assert_eq!(library::recv(ends.server, &mut header[..1], 0), Ok(1));
@@ -115,7 +115,7 @@ fn a_connection_in_a_set_of_epoll_is_the_kernels() {
     close(ends);
 }
 
-/// Waits for events of a set: how many, and those of the first.
+/// Waits for events of a set, and returns their number and those of the first.
 fn wait_for_set(set: c_int, timeout: c_int) -> (c_int, u32, u64) {
     let mut got = [libc::epoll_event { events: 0, u64: 0 }; 4];
     // SAFETY: room for that many events.
@@ -354,7 +354,7 @@ fn a_wait_with_a_mask_is_the_kernels() {
         (0..12).for_each(|_| statement_with_mask(ends));
         let before = control::total(Counter::SystemCalls);
         (0..10).for_each(|_| statement_with_mask(ends));
-        // Some are counted a statement later.
+        // Some calls are counted with the next statement.
         let made = control::total(Counter::SystemCalls) - before;
         assert_eq!(made, expected, "{mode:?}");
         assert!(!is_blocking(ends.server));

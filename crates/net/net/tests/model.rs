@@ -93,7 +93,7 @@ impl Both {
         );
     }
 
-    /// Until both servers have all that was sent.
+    /// Returns when both servers have all bytes that were sent.
     fn settle(&self, sent_bytes: usize) {
         let deadline = Instant::now() + Duration::from_secs(10);
         let expected = kernel::unread(self.theirs.server);
@@ -178,7 +178,7 @@ impl Both {
         self.check(&format!("poll {events:#x} {timeout}"), &outcomes.0, &outcomes.1);
     }
 
-    /// A statement as a server reads it, which is what makes the library read ahead.
+    /// A statement as a server reads it: this habit makes the library read ahead.
     fn habit(&mut self) {
         let rest = self.random.usize(1..300);
         self.receive(4, libc::MSG_DONTWAIT, false);
@@ -317,7 +317,7 @@ fn the_same_calls_have_the_same_results() {
             presumed += run(family, seed);
         }
     }
-    // The test reaches what it is about.
+    // The test has covered reading ahead and presumed answers.
     let (calls, system_calls) = (control::total(Counter::Calls), control::total(Counter::SystemCalls));
     println!("{calls} calls, {system_calls} system calls, presumed {presumed}");
     assert!(control::total(Counter::Collapsed) >= rounds && presumed as u64 >= rounds);

@@ -24,7 +24,7 @@ const HANG_UP: u32 = libc::EPOLLHUP as u32;
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
 const ON_CHANGE: u32 = libc::EPOLLET as u32;
 const PATIENCE_MS: c_int = 20_000;
-/// Long enough for what is not to happen.
+/// Timeout of a wait that must not get events, in milliseconds.
 const SHORT_MS: c_int = 50;
 
 /// Maker of a call.
@@ -158,7 +158,7 @@ fn close_set(set: RawFd) {
     support::close_server(set);
 }
 
-/// A pair of connections with which the same is done, one by the library and one by the kernel.
+/// A pair of connections with the same calls, one by the library and one by the kernel.
 struct Twins {
     of_library: Ends,
     of_kernel: Ends,
@@ -168,7 +168,7 @@ struct Twins {
 
 type Scenario = fn(&Lab);
 
-/// The same questions, calls and clients for the library's sets and the kernel's: they tell the same.
+/// The same requests, calls and clients for the library's sets and the kernel's: the reports must be the same.
 fn the_same_is_told(lab: &Lab, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let (set, kernels_set) = (new_set(), new_set());
@@ -233,7 +233,7 @@ fn the_same_is_told(lab: &Lab, seed: u64) {
     close_set(kernels_set);
 }
 
-/// Both clients have nothing more to say, and both sides know it.
+/// Both clients send no more, and both servers have received the end.
 fn end_client(twins: &mut Twins) {
     twins.has_ended = true;
     for ends in [&twins.of_library, &twins.of_kernel] {
@@ -255,7 +255,7 @@ fn wait_until_there(twins: &Twins) {
     }
 }
 
-/// Until a thread waits in the kernel for a set.
+/// Returns when a thread waits in the kernel for a set.
 fn wait_for_waiter(set: RawFd) {
     while !user_tcp::sets::get(set).unwrap().has_waiters() {
         std::thread::yield_now();
@@ -280,7 +280,7 @@ fn whoever_waits_is_woken(lab: &Lab) {
     ends.send(b"abc");
     assert_eq!(wait(set, SHORT_MS), []);
     assert_eq!(while_waiting(set, || modify(set, ends.server, IN | ON_CHANGE | ONCE, 2)), [(2, IN)]);
-    // The end of one of its sides by another thread of the server, as KILL does.
+    // Another thread of the server shuts the connection down, as KILL does.
     assert_eq!(ends.read(), Ok(6));
     modify(set, ends.server, IN | ON_CHANGE | ONCE | ENDED, 3);
     let shut = || {
@@ -307,7 +307,7 @@ fn whoever_waits_is_woken(lab: &Lab) {
         std::thread::yield_now();
     }
     assert_eq!(while_waiting(set, || add(set, ends.server, IN, 5)), [(5, IN)]);
-    // Taken out it is not told of, and put in again it is.
+    // A removed member is not reported, and is reported after it is added again.
     control(Who::Library, set, libc::EPOLL_CTL_DEL, ends.server, 0, 0).unwrap();
     assert!(!ends.is_followed());
     assert_eq!(wait(set, SHORT_MS), []);
@@ -341,7 +341,7 @@ fn who_waits_before_there_is_a_member_is_told(lab: &Lab) {
     let ends = lab.connect();
     let told = while_a_stranger_waits(set, PATIENCE_MS, || {
         add(set, ends.server, IN | ONCE, 1);
-        // Frames that are nothing to tell of.
+        // Frames without an event to report.
         library::send(ends.server, &[3; 100], 0).unwrap();
         (&ends.client).read_exact(&mut [0; 100]).unwrap();
         ends.send(b"abc");
@@ -385,7 +385,7 @@ fn each_of_several_threads_is_told_something(lab: &Lab) {
 fn times_are_kept(lab: &Lab) {
     let set = new_set();
     let ends = lab.member(set, IN, 1);
-    // Acknowledgements wake the thread, and are nothing to tell of.
+    // Acknowledgements wake the thread, but are not events to report.
     let start = Instant::now();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| (wait(set, 300), start.elapsed()));
@@ -437,7 +437,8 @@ fn others_in_the_set_have_their_turn(lab: &Lab) {
     close_set(set);
 }
 
-/// More than any buffer in both directions, by threads that wait for the connection alone, while others wait for the set.
+/// More than any buffer in both directions, by threads that wait for the connection alone, while others wait for its
+/// set.
 fn who_waits_for_a_member_alone_is_served(lab: &Lab) {
     const LEN: usize = 8 << 20;
     let set = new_set();
@@ -598,7 +599,7 @@ fn a_set_may_be_closed(lab: &Lab) {
         assert_eq!(wait(set, PATIENCE_MS), [(0, IN)]);
         close_set(set);
         assert!(all.iter().all(|ends| !ends.is_followed()));
-        // They are as good as new.
+        // The connections can join another set.
         let set = new_set();
         add(set, all[0].server, IN, 7);
         assert_eq!(wait(set, 0), [(7, IN)]);

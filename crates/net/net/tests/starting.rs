@@ -1,4 +1,4 @@
-//! How a server starts: in a child of its own, or where the kernel refuses what is needed.
+//! Start of a server: in a child process, or where the kernel refuses the system calls that it needs.
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 

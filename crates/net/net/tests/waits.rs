@@ -55,7 +55,7 @@ fn a_wait_becomes_a_read_of_a_descriptor_that_waits() {
     for family in FAMILIES {
         let ends = engaged(family, WAIT);
         assert!(is_blocking(ends.server));
-        // The server does not see it.
+        // The server gets its own flags.
         let flags = library::fcntl(ends.server, libc::F_GETFL, 0).unwrap() as c_int;
         assert_ne!(flags & libc::O_NONBLOCK, 0);
         let mut large = [0u8; 100];
@@ -63,7 +63,7 @@ fn a_wait_becomes_a_read_of_a_descriptor_that_waits() {
             assert_eq!(library::recv(ends.server, &mut large, flags), Err(libc::EAGAIN));
         }
         assert_eq!(library::read(ends.server, &mut large), Err(libc::EAGAIN));
-        // Nor when it writes more than fits.
+        // A write of more than fits does not block either.
         let block = vec![0u8; 1 << 20];
         let mut last = Ok(0);
         while last.is_ok() {
@@ -143,7 +143,7 @@ fn a_reset_ends_a_wait_and_is_reported_once() {
     assert_eq!(ready, Ok(1));
     let expected = libc::POLLIN | libc::POLLERR | libc::POLLHUP;
     assert_eq!(events & expected, expected);
-    // As often as it is asked.
+    // Every poll reports it again.
     let mut list = [entry(ends.server, libc::POLLIN)];
     assert_eq!(library::poll(&mut list, 1000), Ok(1));
     assert_eq!(list[0].revents & expected, expected);
@@ -194,7 +194,7 @@ fn bytes_before_a_reset_are_read_first() {
 #[test]
 fn a_wait_lasts_as_long_as_it_was_told_to() {
     for family in FAMILIES {
-        // Long enough to be made a read; a multiple of nothing.
+        // Long enough to become a read; not a round number.
         let timeout = 1337;
         let ends = engaged(family, timeout);
         assert!(is_blocking(ends.server));
@@ -309,7 +309,7 @@ fn closing_under_a_wait_leaves_the_number_to_its_successor() {
 #[test]
 fn several_are_waited_for_while_nothing_is_read_ahead() {
     let (one, other) = (engaged(Family::Tcp, WAIT), engaged(Family::Tcp, WAIT));
-    // Five bytes of which the server takes four: the rest is known to the library alone.
+    // Of five bytes the server takes four: only the library has the rest.
     support::request(one, b"\x01\x00\x00\x00\x0e");
     let mut list = [entry(one.server, libc::POLLIN | libc::POLLPRI)];
     let mut header = [0u8; 4];

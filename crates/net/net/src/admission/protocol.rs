@@ -258,7 +258,7 @@ impl Tracker {
             self.lose_unless_told();
             return;
         }
-        // It may become one that is not followed on the way.
+        // The tracker may stop following the connection within the loop.
         while self.is_followed() {
             if !bytes.is_empty() && self.input.is_at_start() {
                 self.expects_command = self.boundary() != Boundary::None;
@@ -427,7 +427,7 @@ impl Tracker {
             (Some(0), Phase::Login) => {
                 // A client that has just logged in holds no lock.
                 (self.phase, self.holds, self.all_prepared_simple) = (Phase::Commands, 0, true);
-                // So that the command counts as one with an answer.
+                // A command that has an answer.
                 self.command = command::CHANGE_USER;
                 self.take_status(status_of_ok(answer))
             }

@@ -202,7 +202,7 @@ pub unsafe extern "C" fn getsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     if let Some(socket) = user_tcp::get(fd) {
-        // SAFETY: null, or as long as the caller says.
+        // SAFETY: null, or as long as `len`.
         return super::nothing(unsafe { user_tcp::options::get(socket, (level, name), value, len) });
     }
     if let Some(connection) = table::get(fd)

@@ -262,7 +262,7 @@ fn milliseconds_of(limit: Timeout) -> Option<c_int> {
 /// A wait for a set.
 ///
 /// # Safety
-/// There is room for so many events, and `call` returns how many it has written.
+/// There is room for `count` events, and `call` returns the number of events written.
 unsafe fn wait_for_set(
     set: c_int,
     (events, count): (*mut epoll_event, c_int),

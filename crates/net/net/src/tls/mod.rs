@@ -48,7 +48,7 @@ fn find<T: Copy>(name: &CStr) -> Option<T> {
     const { assert!(size_of::<T>() == size_of::<*mut c_void>()) };
     // SAFETY: a NUL-terminated string.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    // SAFETY: as large as an address, and of the function's type as its name says.
+    // SAFETY: as large as an address, and the function of this name has this type.
     (!address.is_null()).then(|| unsafe { std::mem::transmute_copy::<*mut c_void, T>(&address) })
 }
 

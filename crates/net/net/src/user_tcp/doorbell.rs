@@ -1,14 +1,14 @@
-//! Descriptors that are readable when they were rung: eventfd.
+//! An eventfd that is readable after it was rung.
 
 use crate::next;
 use libc::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Descriptors that are readable when they were rung: eventfd.
+/// An eventfd that is readable after it was rung.
 pub struct Doorbell(OwnedFd);
 
-/// Makes one, with these flags.
+/// Creates an eventfd with these flags.
 ///
 /// # Errors
 /// Those of the kernel.
@@ -27,7 +27,7 @@ pub fn ring(fd: RawFd) {
     unsafe { next::write(fd, (&raw const one).cast(), 8) };
 }
 
-/// Makes it unreadable. It is readable, or does not wait.
+/// Makes it unreadable. It must be readable or non-blocking.
 pub fn clear(fd: RawFd) {
     let mut count = 0u64;
     // SAFETY: room for eight bytes.
@@ -35,7 +35,7 @@ pub fn clear(fd: RawFd) {
 }
 
 impl Doorbell {
-    /// Not rung yet.
+    /// A doorbell that was not rung yet.
     ///
     /// # Errors
     /// Those of the kernel.

@@ -1,16 +1,16 @@
-//! A list that is nearly always short, and then asks for no memory.
+//! A list that is nearly always short, and then allocates no memory.
 
-/// Entries without memory of their own.
+/// Number of entries without an allocation.
 const FEW: usize = 4;
 
-/// A list that is nearly always short, and then asks for no memory.
+/// A list that is nearly always short, and then allocates no memory.
 pub struct Few<T> {
     first: [Option<T>; FEW],
     more: Vec<T>,
 }
 
 impl<T: Copy> Few<T> {
-    /// Adds one.
+    /// Adds an entry.
     pub fn push(&mut self, value: T) {
         match self.first.iter_mut().find(|place| place.is_none()) {
             Some(place) if self.more.is_empty() => *place = Some(value),
@@ -18,12 +18,12 @@ impl<T: Copy> Few<T> {
         }
     }
 
-    /// It has none.
+    /// The list is empty.
     pub fn is_empty(&self) -> bool {
         self.first.iter().all(Option::is_none)
     }
 
-    /// Each, in the order in which they were added.
+    /// The entries, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
         self.first.iter().flatten().chain(&self.more).copied()
     }

@@ -122,7 +122,7 @@ fn keepalive(socket: &'static Socket, change: impl FnOnce(&mut KeepaliveSetting)
 /// getsockopt.
 ///
 /// # Safety
-/// The value is null or as long as the length says.
+/// The value is null or as long as `len`.
 ///
 /// # Errors
 /// Those of getsockopt.

@@ -117,7 +117,7 @@ impl Socket {
         self.ready.store(CLOSED, Ordering::SeqCst);
     }
 
-    /// One more descriptor. `false`: it is closed.
+    /// Adds a descriptor. `false`: the connection is closed.
     pub fn add_descriptor(&self) -> bool {
         let more = |count: u32| (count > 0).then(|| count + 1);
         self.descriptors.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
@@ -146,7 +146,7 @@ impl Socket {
 
     /// The epoll set of the connection, if the stack handles it.
     pub fn set(&self) -> Option<&'static Set> {
-        // SAFETY: null, or a set, which is there for good.
+        // SAFETY: null, or a set, which is never freed.
         unsafe { self.set.load(Ordering::SeqCst).as_ref() }
     }
 
@@ -181,7 +181,7 @@ impl Socket {
 
     /// The lane for its frames; `None`: the link itself.
     pub fn lane(&self) -> Option<&'static Lane> {
-        // SAFETY: null, or a lane, which is there for good.
+        // SAFETY: null, or a lane, which is never freed.
         unsafe { self.lane.load(Ordering::SeqCst).as_ref() }
     }
 
@@ -237,7 +237,7 @@ impl Socket {
 
     fn wake_waiters(&self) {
         let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: an address that is there for good.
+        // SAFETY: an address that stays valid.
         unsafe { libc::syscall(libc::SYS_futex, self.ready.as_ptr(), operation, c_int::MAX) };
     }
 
@@ -320,7 +320,7 @@ impl Socket {
         let result = self.wait_attending(lane, wanted, until, mask);
         lane.leave();
         if self.waiters.load(Ordering::SeqCst) != 0 {
-            // One of the waiters has to attend the lane now.
+            // One of the waiters has to attend the lane from now on.
             self.wake_waiters();
         }
         result
@@ -373,7 +373,7 @@ impl Socket {
             let timeout = rest.map(timespec);
             let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
             let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-            // SAFETY: an address that is there for good, and null or a time that lives long enough.
+            // SAFETY: an address that stays valid, and null or a time that lives long enough.
             let result =
                 unsafe { libc::syscall(libc::SYS_futex, self.ready.as_ptr(), operation, ready, timeout) };
             if result < 0 && next::errno() == libc::EINTR {

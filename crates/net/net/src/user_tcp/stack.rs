@@ -170,7 +170,7 @@ fn errno_of(error: ConnectionError) -> c_int {
 }
 
 impl Stack {
-    /// Makes a stack over a link, for good, and starts its thread.
+    /// Makes a stack over a link and starts its thread; the stack is never freed.
     ///
     /// # Errors
     /// Those of the system.
@@ -216,7 +216,7 @@ impl Stack {
         Ok(stack)
     }
 
-    /// Which of the stacks it is.
+    /// Number of the stack.
     pub fn number(&self) -> usize {
         self.number
     }
@@ -513,7 +513,7 @@ impl Inner {
         slot.signal(ready & (socket::READABLE | socket::HANG_UP | socket::ERROR | room) != 0);
     }
 
-    /// From now on the placeholder is readable when the connection is.
+    /// Makes the placeholder readable while the connection is, from now on.
     pub fn arm(&mut self, number: u32, now: Micros) {
         if let Some(slot) = self.slots.get_mut(number as usize) {
             slot.is_armed = true;

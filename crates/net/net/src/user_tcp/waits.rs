@@ -39,7 +39,7 @@ fn one(socket: &'static Socket, entry: &mut pollfd, timeout_ms: Option<c_int>, k
             let longest = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
             Some(calls::poll(socket, entry.events, longest))
         }
-        // With a signal mask, which only the kernel can set for the time of a wait.
+        // With a signal mask, which only the kernel can set for the duration of a wait.
         None => {
             kernel.mask().and_then(|mask| calls::poll_with_mask(socket, entry.events, kernel.longest(), mask))
         }

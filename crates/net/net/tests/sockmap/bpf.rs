@@ -1,4 +1,4 @@
-//! The least that redirects what one TCP socket sends to another: a map of two sockets and a program of nine
+//! The minimum that redirects the messages of one TCP socket to another: a map of two sockets and a program of nine
 //! instructions, made with bpf(2) alone.
 //!
 //! The map and its program end with the last of: their descriptors, the sockets in the map.

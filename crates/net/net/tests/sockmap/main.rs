@@ -157,7 +157,7 @@ fn out_of_band(pair: Pair) -> String {
     recv(&pair.client, 10, libc::MSG_DONTWAIT)
 }
 
-/// How much one end takes from a writer while its program reads nothing.
+/// Bytes that one end accepts from a writer while its program reads nothing.
 fn slow_reader(pair: Pair) -> String {
     const ENOUGH_BYTES: usize = 64 << 20;
     pair.server.set_nonblocking(true).unwrap();
@@ -191,7 +191,7 @@ fn abandoned(pair: Pair) -> String {
     recv(&client, 4000, libc::MSG_DONTWAIT)
 }
 
-/// An answer that is unread when the client says that it sends no more, and the server ends.
+/// An answer that is unread when the client shuts down its sending side, and the server ends.
 fn half_closed(mut pair: Pair) -> String {
     pair.server.write_all(&[7; 1000]).unwrap();
     pair.client.shutdown(Shutdown::Write).unwrap();

@@ -92,7 +92,7 @@ const CLIENT: u32 = 0x21;
 #[test]
 fn what_does_not_fit_is_lost() {
     let command = packet(0, b"\x03SELECT 'something that is long enough'");
-    // Another number; a wrong length without compression; no compression; an empty one; more than there is to be.
+    // Wrong number; wrong uncompressed length; no compression; empty frame; too much content.
     let good = frame(0, &command, Method::Zlib);
     let mut longer = good.clone();
     longer[4] += 1;

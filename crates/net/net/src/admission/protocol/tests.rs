@@ -147,7 +147,7 @@ fn locks_outside_of_transactions() {
     tracker.sent(&packet(1, &ok(2)));
     assert_eq!(tracker.asks(4), WAITS);
     assert_eq!(query(&mut tracker, "SELECT GET_LOCK('a', 1)", &end_of_rows(2)), HOLDS);
-    // Another user, who has to say a password.
+    // Another user, which has to send a password.
     command(&mut tracker, b"\x11root\0");
     assert_eq!(tracker.user(), b"");
     tracker.sent(&packet(1, b"\xfemysql_native_password\0salt"));

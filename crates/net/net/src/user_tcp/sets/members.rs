@@ -22,7 +22,7 @@ struct Member<Owner> {
     owner: Owner,
     events: u32,
     data: u64,
-    /// It has not been reported since the last request, if that is for once.
+    /// With EPOLLONESHOT: it has not been reported since the last request.
     is_enabled: bool,
     /// It has events that were not reported.
     is_news: bool,

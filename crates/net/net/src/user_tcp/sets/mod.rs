@@ -147,7 +147,7 @@ impl Set {
 
     /// The set's lane of the stack with this number.
     pub fn lane(&self, number: usize) -> Option<&'static Lane> {
-        // SAFETY: null, or a lane, which is there for good.
+        // SAFETY: null, or a lane, which is never freed.
         unsafe { self.lanes.get(number)?.load(Ordering::Acquire).as_ref() }
     }
 
@@ -242,7 +242,7 @@ impl Set {
         for stack in stacks() {
             let Some(place) = self.lanes.get(stack.number()) else { continue };
             let lane = place.swap(std::ptr::null_mut(), Ordering::AcqRel);
-            // SAFETY: null, or a lane, which is there for good.
+            // SAFETY: null, or a lane, which is never freed.
             if let Some(lane) = unsafe { lane.as_ref() } {
                 self.control_own(libc::EPOLL_CTL_DEL, Own::Lane, lane.descriptor());
                 stack.take_lane_back(lane);

@@ -52,7 +52,7 @@ impl Room {
         // SAFETY: within the caller's room.
         let mut answer = Answer { result: call(unsafe { self.events.add(begin) }, left), own: 0 };
         for at in begin..begin + usize::try_from(answer.result).unwrap_or(0) {
-            // SAFETY: the kernel has written so many.
+            // SAFETY: the kernel has written this many.
             let event = unsafe { *self.events.add(at) };
             let data = event.u64;
             match data {
@@ -178,7 +178,7 @@ impl Drop for Stranger {
 /// A wait for a set, as epoll_wait; `call` is the kernel's.
 ///
 /// # Safety
-/// There is room for so many events, and `call` returns how many it has written.
+/// There is room for `count` events, and `call` returns the number of events written.
 pub unsafe fn wait(
     fd: c_int,
     (events, count): (*mut epoll_event, c_int),

@@ -43,7 +43,7 @@ pub const KICKS: u32 = COUNT / 32;
 const PLACES: u32 = 1024;
 /// Headroom that the kernel keeps before a frame.
 const HEADROOM_BYTES: usize = 256;
-/// How long a start retries while the kernel still cleans up after a killed predecessor.
+/// Timeout of the retries at a start while the kernel still cleans up after a killed predecessor.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
