@@ -85,7 +85,7 @@ impl Reader {
     }
 }
 
-/// One accepted connection: its owner, the state of its descriptor, and bytes read ahead.
+/// One accepted connection: its lock, the state of its descriptor, and the bytes read ahead.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Connection {

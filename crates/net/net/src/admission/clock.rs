@@ -2,13 +2,13 @@
 //! no connection waits for others. So that time does not count for leases and for the timeout of waits. Otherwise all
 //! waiters would be admitted at once when the server continues.
 //!
-//! The keeper's thread advances the clock ten times a second, which is its resolution. A tick that comes much later
-//! than it should counts for [`LONGEST_GAP`].
+//! While there is a limit, the keeper's thread advances the clock ten times a second, which is its resolution. A tick
+//! that comes much later than it should counts for [`LONGEST_GAP`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longer than the keeper sleeps.
+/// The longest sleep of the keeper.
 const LONGEST_GAP: Duration = Duration::from_secs(1);
 
 /// Time in which the server runs.
