@@ -12,7 +12,7 @@ SEED ?= 1
 FULL_DISK_MINUTES ?= 60
 # Sizes of `make scale`, as `redoubt-testkit scale --help` has them: for example --tables 12000 --binary-logs 0.
 SCALE ?=
-# Statements that `make oracle` holds against a stock server's recovery, and seconds that it cuts a short history for.
+# Statements that `make oracle` compares with a stock server's recovery, and seconds that it cuts a short history for.
 ORACLE_STATEMENTS ?= 1000000
 ORACLE_CUT_SECONDS ?= 3600
 # Seconds of simulated worlds in `make simulate` and `make soak`.
@@ -41,8 +41,8 @@ RESULTS ?=
 BENCH_APPLY ?= --tables-mib 4096 --redo-mib 2048 --pools 1024,6144
 # Options of `make bench`, for example BENCH="--warehouses 10 --pool 128M,512M --repetitions 3".
 BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
-# Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, and it says
-# so.
+# Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, which is an
+# error.
 FLASH_TRANSACTIONS ?= 40000
 
 .PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite group-suite net-suite net-bench sockmap sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
@@ -66,7 +66,7 @@ install: $(BUILD)/redoubt $(BUILD)/libredoubt.so $(BUILD)/libredoubt_group.so $(
 	BUILD="$(BUILD)" bindir="$(bindir)" librarydir="$(librarydir)" man1dir="$(man1dir)" bashdir="$(bashdir)" zshdir="$(zshdir)" \
 	  fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" docdir="$(docdir)" DESTDIR="$(DESTDIR)" scripts/install
 
-# What `make install` with the same settings put there. Data and settings stay.
+# Removes the files that `make install` with the same settings put there. Data and settings stay.
 uninstall:
 	BUILD="$(BUILD)" bindir="$(bindir)" librarydir="$(librarydir)" man1dir="$(man1dir)" bashdir="$(bashdir)" zshdir="$(zshdir)" \
 	  fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" docdir="$(docdir)" DESTDIR="$(DESTDIR)" scripts/install --remove
@@ -192,14 +192,13 @@ server-suite:
 net-suite:
 	scripts/net-suite/run $(NET_SUITE)
 
-# What the layers of the network library are worth on this machine, side by side: nine minutes for clients on this host,
-# five for those elsewhere (as root), much longer for thousands of connections. Options in NET_BENCH. See
-# docs/net/README.md.
+# Compares the layers of the network library on this machine, side by side: nine minutes for clients on this host, five
+# for those elsewhere (as root), much longer for thousands of connections. Options in NET_BENCH. See docs/net/README.md.
 net-bench:
 	cargo build --release -p redoubt-cli -p redoubt-net -p redoubt-testkit
 	target/release/redoubt-testkit net-bench $(NET_BENCH)
 
-# What programs would notice of a bypass by a sockmap of this kernel; root. See docs/net/bypass.md.
+# Effects on programs of a bypass by a sockmap of this kernel; root. See docs/net/bypass.md.
 sockmap:
 	cargo test --release --locked -p redoubt-net --test sockmap -- --ignored --nocapture
 
@@ -209,14 +208,14 @@ sockmap:
 group-suite:
 	scripts/group-suite/run $(GROUP_SUITE)
 
-# Servers killed under random load: each data directory becomes a volume, held against stock recovery. ROUNDS rounds of
+# Servers killed under random load: each data directory becomes a volume, compared with stock recovery. ROUNDS rounds of
 # about 10 seconds with MariaDB and of 17 with MySQL 9.7, from seed SEED on. See docs/dev/oracle.md.
 import-killed:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	target/release/redoubt-testkit import-killed --rounds $(ROUNDS) --seed $(SEED) --go-on
 	target/release/redoubt-testkit import-killed --server mysql-9.7 --rounds $(ROUNDS) --seed $(SEED) --go-on
 
-# What starts and takeovers cost with very many tables, binary logs, volumes, with much data, and with a tenth of each.
+# Costs of starts and takeovers with very many tables, binary logs, volumes, with much data, and with a tenth of each.
 # Sizes in SCALE. See lab/2026-11-25-results.md.
 scale:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
@@ -261,15 +260,15 @@ fdp:
 nfs:
 	scripts/nfs/run
 
-# What must be true of a group of servers, held against Galera first: the package galera-4 is unpacked into target/galera
-# and not installed. A quarter of an hour; figures on standard output.
+# Requirements on a group of servers, checked with Galera first: the package galera-4 is unpacked into target/galera and
+# not installed. A quarter of an hour; figures on standard output.
 GALERA = target/galera/usr/lib/galera/libgalera_smm.so
 group-anchor: $(GALERA)
 	bash -euc '. scripts/setup.sh; setup_paths; setup_packages "$$REDOUBT_BUILD_NEEDS $$REDOUBT_SERVER_NEEDS $$REDOUBT_TEST_NEEDS"; setup_plugins'
 	REDOUBT_GALERA=$(CURDIR)/$(GALERA) cargo test --release -p redoubt-testkit --test group galera -- \
 	  --ignored --nocapture --test-threads 1
 
-# The same held against our own library, all of it: five minutes.
+# The same checks with our own library, all of them: five minutes.
 group:
 	bash -euc '. scripts/setup.sh; setup_paths; setup_packages "$$REDOUBT_BUILD_NEEDS $$REDOUBT_SERVER_NEEDS $$REDOUBT_TEST_NEEDS"; setup_plugins'
 	cargo build --release -p redoubt-cli -p redoubt-group
@@ -292,9 +291,9 @@ $(GALERA):
 	cd target/galera && dpkg -x galera-4_*.deb .
 	test -e $@
 
-# What servers write to their disk, tagged by origin, and what a modelled flash drive programs for it: table, plots,
-# JSON. Needs root, loop devices, tracefs and 8 GB; about half an hour, longer on a busy machine. All in target/flash/.
-# See lab/2026-11-24-flash.md.
+# Disk writes of servers, tagged by origin, and the flash that a modelled drive programs for them: table, plots, JSON.
+# Needs root, loop devices, tracefs and 8 GB; about half an hour, longer on a busy machine. All in target/flash/. See
+# lab/2026-11-24-flash.md.
 flash: flash-build
 	rm -f target/flash/*.trace target/flash/*.json target/flash/*.summary target/flash/*.part
 	target/release/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS)

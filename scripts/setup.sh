@@ -2,8 +2,8 @@
 # Prepares a machine to build, test and demonstrate Redoubt. Sourced by ./test and ./demo; may also be run
 # by itself: bash scripts/setup.sh
 #
-# It installs what is missing and says so first: packages by name with apt, Rust with rustup. It changes
-# nothing that is there already, starts no service, and needs root or sudo only when a package is missing.
+# It installs what is missing and prints it first: packages by name with apt, Rust with rustup. It changes nothing that
+# is there already, starts no service, and needs root or sudo only when a package is missing.
 
 # Programs, each with the Debian package that contains it: what a build needs, what ./demo needs, what tests need.
 REDOUBT_BUILD_NEEDS="cc:gcc make:make curl:curl"
@@ -172,7 +172,7 @@ setup_fetched() {
     setup_say "SKIP the tests with $name: $why"
 }
 
-# A headless browser for the tests of the status page. Without one they are left out, and say so.
+# A headless browser for the tests of the status page. Without one they are skipped, with a message.
 setup_browser() {
     local name as_root=""
     for name in chromium chromium-browser google-chrome; do

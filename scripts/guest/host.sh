@@ -1,12 +1,13 @@
 # shellcheck shell=bash
-# What runs of a guest have in common, on the host: messages, one run at a time, booting, and the checks that the
-# guest reports. Sourced by ../nvdimm/run and ../fdp/run from the top of the source tree, which set before:
+# Common parts of guest runs, on the host: messages, one run at a time, booting, and the checks that the guest reports.
+# Sourced by ../nvdimm/run, ../fdp/run, ../nfs/run, ../deb/run and ../deb/image from the top of the source tree. They
+# set before:
 #   RUN_DIR         the run's folder: logs, disks, initramfs
 #   BOOT_LIMIT_S    time limit of each boot, its work included
-#   KERNEL_SUITE    Debian suite of the guest's kernel
-# and define required_checks NAME, which prints the names of the checks that the boot NAME must report.
+#   KERNEL_SUITE    Debian suite of the guest's kernel.
+# They also define required_checks NAME, which prints the names of the checks that the boot NAME must report.
 
-# What all runs share: packages, a new data directory. See packages.sh and image.sh.
+# Common parts of all runs: packages, a new data directory. See packages.sh and image.sh.
 GUEST_DIR=$PWD/target/guest
 LOGS=$RUN_DIR/logs
 LOG=$LOGS/run.log

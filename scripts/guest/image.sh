@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Builds the guest's initramfs: $RUN_DIR/initramfs. Sourced by ./host.sh, after packages.sh. The run says what goes in:
-#   GUEST_MODULES    kernel modules for `load_module`, see guest/common.sh; those that a kernel lacks are left out
+# Builds the guest's initramfs: $RUN_DIR/initramfs. Sourced by ./host.sh, after packages.sh. The run sets its contents:
+#   GUEST_MODULES    kernel modules for `load_module`, see guest/common.sh; modules that a kernel lacks are left out
 #   GUEST_SCRIPTS    a folder with the scenarios and setup.sh
 #   GUEST_PROGRAMS   an array: programs of this build
 #

@@ -113,8 +113,8 @@ fetch_kernel_packages() {
         apt_configure "$dir" "${KERNEL_SUITE%-backports}" "$KERNEL_SUITE"
     fi
     private_apt "$dir" apt-get update -q
-    # What linux-image-amd64 needs, less the tools for booting a real machine. Kernel and modules are in one
-    # package or in two, depending on the suite; so all that carry a version in their name are taken.
+    # The packages that linux-image-amd64 needs, less the tools for booting a real machine. Kernel and modules are in
+    # one package or in two, depending on the suite; so all that carry a version in their name are taken.
     names=$(APT_CONFIG="$dir/apt/apt.conf" apt-get install -s -t "$KERNEL_SUITE" linux-image-amd64 2>>"$LOG" |
         awk '$1 == "Inst" && $2 ~ /^linux-(image|binary|modules)-[0-9]/ { print $2 }')
     [ -n "$names" ] || fail "$KERNEL_SUITE has no kernel package that linux-image-amd64 leads to; see $LOG"

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Builds the initramfs of the scenarios with MySQL: $RUN_DIR/initramfs-mysql. Sourced by ./run, after host.sh.
 
-# What MySQL needs besides: a second archive, as the kernel takes several, one after the other. Its folder has a
-# loader and libraries of its own, as here.
+# MySQL's files, in a second archive: the kernel takes several, one after the other. Its folder has a loader and
+# libraries of its own, as here.
 build_mysql_image() {
     local root=$RUN_DIR/image mysql=target/mysql-9.7 file
     say "packing MySQL"

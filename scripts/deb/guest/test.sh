@@ -14,7 +14,7 @@ DROP_IN=mariadb.service.d/redoubt.conf
 # Under emulation, on a busy machine.
 SLOW_S=400
 
-# With what the services said.
+# Ends the test as failed, with the services' logs.
 stop() {
     local name=$1
     shift
@@ -55,7 +55,7 @@ refused() {
 }
 
 # Rows with numbers from 1 on without a gap; a number is acknowledged when the client has read the answer to its commit,
-# and only then sends what makes it a line in $ACKS. After a failure it goes on with what the table has.
+# and only then sends what makes it a line in $ACKS. After a failure it continues after the last number in the table.
 writer() {
     local next
     while [ ! -e /run/stop-writer ]; do

@@ -45,7 +45,7 @@ untorn_test_fails() {
 
 commits() { test "$(sql proof -e 'SELECT COUNT(*) FROM ledger')" -ge "$1"; }
 
-# The node is killed while clients commit; the server waits for it and goes on.
+# The node is killed while clients commit; the server waits for it and continues.
 kill_node_under_load() {
     small_load &
     load=$!
@@ -55,7 +55,7 @@ kill_node_under_load() {
     wait $load || stop load "the load failed"
 }
 
-# A node that is told to use what the place does not offer must say so, and not serve.
+# A node with an option that its directory does not support must report an error, and not serve.
 atomic_refused() {
     /redoubt/redoubt node --data /atomic/other --listen 127.0.0.1:0 --page-protection atomic >/tmp/refused.listening \
         2>/tmp/refused.node 3>&- &
@@ -90,7 +90,7 @@ load() {
     check bulk-whole bulk_is_whole
     stop_server
     end_node KILL
-    # The same again from the node alone; nobody says what protects the pages.
+    # The same again from the node alone, without an option for the protection of pages.
     start_node
     start_server_on_node /run/server-2
     check status-atomic-by-itself status_says "$page_store atomic"

@@ -10,7 +10,7 @@ JOURNAL_HANDLE=5
 # The bulk rows alone are 3 MB of table and as much of redo.
 AT_LEAST_BYTES=6000000
 SERVER_OPTIONS="$SERVER_OPTIONS --innodb-doublewrite=0"
-# Everything that mkfs writes is written by it, and nothing of it by the kernel during the load.
+# mkfs itself writes all its structures, so that the kernel writes none of them during the load.
 EAGER="-E lazy_itable_init=0,lazy_journal_init=0"
 mount_point=/recipe
 datadir=$mount_point/server

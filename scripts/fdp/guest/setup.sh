@@ -1,4 +1,4 @@
-# What the scenarios share: the drive, found by what it can do, and its counters. Sourced by /init.
+# Common parts of the scenarios: the drive, found by its features, and its counters. Sourced by /init.
 
 set_up() {
     load_module crc32c_generic

@@ -5,7 +5,7 @@
 placed() { /redoubt/redoubt-device-test write-streams "$drive" >/tmp/placed; }
 refused() { /redoubt/redoubt-device-test write-streams --expect refused "$(plain_device)"; }
 
-# Handles by purpose; what is to be on each at least, in bytes. The bulk rows are 3 MB of pages and as much of redo.
+# Handles by purpose, and the least bytes expected on each. The bulk rows are 3 MB of pages and as much of redo.
 METADATA=0
 REDO=1
 JOURNAL=2
@@ -17,7 +17,7 @@ node_placed() {
         --at-least $HOT_PAGES=16384 --at-least $COLD_PAGES=1000000
 }
 
-# What the node says that it wrote, at moments shortly before it ended.
+# The node's own counters of written bytes, read shortly before it ended.
 journal_bytes=0
 home_bytes=0
 redo_bytes=0
@@ -29,9 +29,9 @@ note_node_counters() {
 
 received() { awk -v handle="$1" '$2 == handle { print $(NF - 1) }' /tmp/moved; }
 
-# The handles against the node's own counters. A file on the raw device, such as a log segment, is filled with zeros
-# once, and what is written between the last look and the end is not counted; the journal is the one whose length is
-# known, so that its bytes have an upper limit, too.
+# Compares the handles with the node's own counters. A file on the raw device, such as a log segment, is filled with
+# zeros once, and writes between the last look and the end are not counted. The length of the journal is known, so that
+# its bytes have an upper limit, too.
 node_agrees() {
     local fill=$((2 * JOURNAL_MIB * 1048576))
     show "the node counts: redo $redo_bytes, journal $journal_bytes, pages home $home_bytes bytes"

@@ -1,7 +1,7 @@
-# A server under load, and what is left of it after the reset. Sourced by the scenarios.
+# A server under load, and the data that remain after the reset. Sourced by the scenarios.
 #
 # Table `ledger` has one row per transaction of each client, `total` the number of them, changed in the same
-# transaction: a torn transaction shows as a difference. What a row must contain follows from its key.
+# transaction: a torn transaction shows as a difference. The contents of a row follow from its key.
 
 SQL_CLIENTS=4
 SQL_SOCKET=/run/server.sock

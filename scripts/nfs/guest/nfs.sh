@@ -34,7 +34,7 @@ transactions() {
     for client in $clients; do wait "$client" || stop client "a client failed"; done
 }
 
-# The server's files by their names, and one that the server keeps as it is, by its bytes.
+# Checks the server's files by their names, and compares a file that the server stores unchanged byte by byte.
 live_data() {
     find $LIVE -type f >/tmp/files || return 1
     show "$(wc -l </tmp/files) files, ibdata1 of $(stat -c %s $LIVE/ibdata1) bytes"
@@ -42,7 +42,7 @@ live_data() {
         test -f $LIVE/proof/ledger.ibd && test -d $LIVE/mysql
 }
 
-# What the server does is seen by who looks next.
+# The next reader sees the server's changes.
 live_change() {
     sql proof -e "CREATE TABLE later (text VARCHAR(100)) ENGINE=MyISAM" || return 1
     # A plain file is on its way to the node for a moment.
@@ -78,7 +78,7 @@ live_moves() {
 
 copy() { mkdir -p $COPY && cp -r $MOMENT/. $COPY/ && sums $COPY >/tmp/copied && cmp /tmp/before /tmp/copied; }
 
-# Busybox' umount does not tell the node: nobody asks any more.
+# Busybox' umount does not notify the node: it only stops sending requests.
 exported() { /redoubt/redoubt volume export shop --to /tmp/export >/dev/null 2>&1; }
 moment_ended() { umount $MOMENT && ! exported && wait_until $((4 * MOMENT_IDLE_S)) exported; }
 

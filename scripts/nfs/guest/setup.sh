@@ -1,4 +1,4 @@
-# What the scenario needs. Sourced by /init.
+# Preparation of the scenario. Sourced by /init.
 
 set_up() {
     load_modules

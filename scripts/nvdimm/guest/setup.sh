@@ -1,4 +1,4 @@
-# What each scenario starts with: the NVDIMM as a DAX device, mounted, and an ordinary disk beside it. Sourced by /init.
+# Start of each scenario: the NVDIMM as a DAX device, mounted, and an ordinary disk beside it. Sourced by /init.
 
 pmem_supports_dax() { [ "$(cat /sys/block/pmem0/queue/dax 2>/dev/null)" = 1 ]; }
 

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What the programs have in common that stand where the test driver looks for MariaDB's. Sourced by them, with the name
-# of the program that they stand for in $0.
+# Common parts of the programs that stand where the test driver looks for MariaDB's. Sourced by them, with the name of
+# the program that they stand for in $0.
 #
 # Environment, from ../run: SUITE_PROGRAMS (the tree with MariaDB's own programs, .../usr), SUITE_REDOUBT (the
 # command), SUITE_NODE (host:port), SUITE_RUN_OPTIONS (further options of `redoubt run`), SUITE_STATE (a folder: one file
@@ -48,12 +48,11 @@ is_served() {
 # that sets data_home, log_home, undo_home and data_files.
 layout_file() { printf '%s\n' "$SUITE_STATE/layouts/$1"; }
 
-# What lies in a data directory and is another instance's of InnoDB, while this volume's server has the directory.
+# Tablespace files of another InnoDB instance in a data directory, while this volume's server has the directory.
 others_directory() { printf '%s.others-%s\n' "$1" "$2"; }
 
-# leave_volume DATADIR [VOLUME]: the directory becomes a plain one, an export of its volume, as somebody would have it
-# who is to change the files of a server that is down; what settings put elsewhere goes there. The next start imports
-# it.
+# leave_volume DATADIR [VOLUME]: the directory becomes a plain one, an export of its volume, as a user needs it to
+# change the files of a server that is down. Files that settings put elsewhere go there. The next start imports it.
 leave_volume() {
     local datadir=$1 volume=${2:-} data_home=$1 log_home=$1 undo_home=$1 data_files=ibdata1 others file
     volume=${volume:-$(volume_in "$datadir")}
@@ -81,14 +80,14 @@ leave_volume() {
 # move_out DATADIR FILE HOME: from the export of a data directory to where a setting leads.
 move_out() { [ "$3" = "$1" ] || mv -f -- "$1.export/$2" "$3/$2"; }
 
-# put_back FROM TO: what was put aside. FROM goes away.
+# put_back FROM TO: moves the files that were set aside. FROM goes away.
 put_back() {
     (cd "$1" && find . -type f -print0 | xargs -r -0 cp -al --parents -t "$2" --) && rm -rf "$1"
 }
 
 # Of a data directory that several instances of InnoDB use, each with its system tablespace elsewhere, the tablespace
-# files by the instance that they belong to: lines of that place, inode number and path. A file that somebody copied
-# there since has another number.
+# files by the instance that they belong to: lines of that place, inode number and path. A file that was copied there
+# since has another number.
 tables_file() { printf '%s.tables\n' "$1"; }
 
 # note_tables DATADIR HOME: all tablespace files that are there now are this instance's.
@@ -124,7 +123,7 @@ put_others_aside() {
     done < <(tables_of_others "$1" "$3")
 }
 
-# leading_options ARGUMENT...: those that choose option files, which come first.
+# leading_options ARGUMENT...: the options that choose option files, which come first.
 leading_options() {
     local argument
     for argument in "$@"; do
@@ -136,8 +135,8 @@ leading_options() {
     done
 }
 
-# all_options GROUPS ARGUMENT...: what option files say for these groups, and then the arguments, one per line and each
-# option as --name=VALUE with dashes in the name, without "loose".
+# all_options GROUPS ARGUMENT...: the options of these groups in option files, and then the arguments, one per line and
+# each option as --name=VALUE with dashes in the name, without "loose".
 all_options() {
     local groups=$1 leading
     shift

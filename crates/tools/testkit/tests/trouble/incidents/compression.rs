@@ -22,7 +22,7 @@ struct Cost {
     report: Report,
 }
 
-/// User and system time of a process, in clock ticks of 10 ms.
+/// User and system time of a process in milliseconds, from clock ticks of 10 ms.
 fn cpu_ms(process_id: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process_id}/stat")).unwrap();
     let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
