@@ -58,7 +58,7 @@ impl<'a> Reader<'a> {
     /// The next `N` bytes.
     ///
     /// # Errors
-    /// Those of [`Reader::take`].
+    /// As for [`Reader::take`].
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], BytesError> {
         self.0.array("array").map_err(|error| self.short(error))
     }
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
     /// The next byte.
     ///
     /// # Errors
-    /// Those of [`Reader::take`].
+    /// As for [`Reader::take`].
     pub fn u8(&mut self) -> Result<u8, BytesError> {
         Ok(self.array::<1>()?[0])
     }
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
     /// The next four bytes as a number.
     ///
     /// # Errors
-    /// Those of [`Reader::take`].
+    /// As for [`Reader::take`].
     pub fn u32(&mut self) -> Result<u32, BytesError> {
         Ok(u32::from_le_bytes(self.array()?))
     }
@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
     /// The next eight bytes as a number.
     ///
     /// # Errors
-    /// Those of [`Reader::take`].
+    /// As for [`Reader::take`].
     pub fn u64(&mut self) -> Result<u64, BytesError> {
         Ok(u64::from_le_bytes(self.array()?))
     }
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
     /// Bytes with a length prefix of four bytes.
     ///
     /// # Errors
-    /// Those of [`Reader::take`].
+    /// As for [`Reader::take`].
     pub fn bytes(&mut self) -> Result<&'a [u8], BytesError> {
         let count = self.u32()? as usize;
         self.take(count)
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
     /// A text with a length prefix.
     ///
     /// # Errors
-    /// Those of [`Reader::take`], or invalid UTF-8.
+    /// As for [`Reader::take`], or invalid UTF-8.
     pub fn text(&mut self) -> Result<String, BytesError> {
         let bytes = self.bytes()?;
         std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| BytesError::NoText { at: self.0.at_byte() })

@@ -5,8 +5,8 @@
 //! same with a script around the server (`galera_recovery`); a position that is given by `--wsrep-start-position` saves
 //! the time.
 //!
-//! This is impossible for a server on a Redoubt volume, since programs that it starts have no volume. There `redoubt
-//! run` asks before it becomes the server, and passes the position on in [`KNOWN`].
+//! This is impossible for a server on a Redoubt volume, since programs that it starts have no volume. There
+//! `redoubt run` asks before it becomes the server, and passes the position on in [`KNOWN`].
 
 use crate::replica::GroupId;
 use crate::write_set::Seqno;

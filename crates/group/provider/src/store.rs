@@ -164,7 +164,7 @@ impl Store {
     /// [`Store::open`] for any directory without other files.
     ///
     /// # Errors
-    /// Those of [`Store::open`].
+    /// As for [`Store::open`].
     pub fn open_on(
         directory: Arc<dyn StorageDir>,
         segments: SegmentOptions,
@@ -234,7 +234,7 @@ impl Store {
     /// Whether there are at most this many records.
     ///
     /// # Errors
-    /// Those of [`Records`].
+    /// As for [`Records`].
     pub fn has_at_most(&self, count: usize) -> Result<bool, StoreError> {
         let found: Result<Vec<_>, _> = self.look().take(count + 1).collect();
         Ok(found?.len() <= count)
@@ -292,8 +292,8 @@ impl Store {
     }
 
     /// Begins a checkpoint: writes the records that replace all previous ones; the state at `slot` follows. Returns
-    /// whether it was begun. It is not while indexes contain slots from `slot` on: after a crash the member must learn
-    /// these choices again, and the log after the checkpoint must begin with an index of its first slots.
+    /// whether it was begun. It is not while indexes contain slots from `slot` on. After a crash the member must first
+    /// learn these choices again, as the log after the checkpoint must begin with an index of its first slots.
     ///
     /// # Errors
     /// [`StoreError::Device`].

@@ -1,4 +1,4 @@
-//! Everything is given out in its order, whatever of it was in the log meanwhile.
+//! All items are handed out in order, even if some of them are only in the log.
 
 use super::*;
 use crate::replica::GroupId;
@@ -28,7 +28,7 @@ fn id(number: u64) -> ProposalId {
     ProposalId { member: OWN, incarnation: Incarnation(1), number }
 }
 
-/// Write sets in every second slot, with one of this server itself between them.
+/// Write sets in every second slot; the other slots hold those of this server itself.
 fn store(directory: &std::path::Path, count: u64) -> Store {
     let identity = Identity { group: GroupId([3; 16]), member: OWN };
     let first = Record::Snapshot(Member::founding(Membership::new([OWN])));
@@ -138,7 +138,7 @@ fn what_the_server_has_is_not_read_and_the_end_says_what_is_dropped() {
     (1..=100).for_each(|number| push(&appliers, number));
     assert!(matches!(next(&appliers), Item::Begin));
     appliers.begun(Seqno(60 * 3));
-    // The first one was in memory.
+    // The first item was in memory.
     for expected in [1, 61, 62] {
         let Item::WriteSet { seqno, .. } = next(&appliers) else { panic!("no write set") };
         assert_eq!(seqno.0, expected * 3);

@@ -1,4 +1,4 @@
-//! Names come back as they were given.
+//! References are returned in their original order.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn names_come_back_in_their_order_and_take_some_bytes() {
     assert!(run.bytes.len() < 5 * 1000, "{}", run.bytes.len());
     let half: Vec<_> = std::iter::from_fn(|| run.pop()).take(500).collect();
     assert_eq!(half, all[..500]);
-    // More may come meanwhile.
+    // References may be added meanwhile.
     let last = named(1 << 50, 1 << 42, 0);
     run.push(last);
     let rest: Vec<_> = std::iter::from_fn(|| run.pop()).collect();

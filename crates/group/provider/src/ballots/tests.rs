@@ -1,4 +1,4 @@
-//! Who is right, in every order of votes; who goes; and what a member knows that starts from a state.
+//! Decisions for all orders of votes, departures of voters, and members that start from a state.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn members(count: u64) -> Vec<MemberId> {
     (1..=count).map(MemberId).collect()
 }
 
-/// The decision after all these votes, which must be the same whatever their order; the first names an error.
+/// The decision after all these votes, which must be the same in any order; the first vote has an error.
 fn decision(votes: &[Code]) -> Code {
     let members = members(votes.len() as u64);
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
 use super::super::write_set::Keys;
 use super::*;
 
-/// What the table of the module says, earlier kinds from top to bottom.
+/// The table of the module, with earlier kinds from top to bottom.
 const TABLE: [&str; 4] = ["..DD", "..DC", "DDCC", "CCCC"];
 
 fn cell(earlier: KeyKind, later: KeyKind) -> u8 {
@@ -24,14 +24,14 @@ fn passed(depends_on: i64) -> Verdict {
     Verdict::Passed { depends_on: Seqno(depends_on) }
 }
 
-/// Remembers everything, and goes through all of it.
+/// Model without an array: it stores everything, and compares with all of it.
 #[derive(Default)]
 struct Model {
     history: Vec<(Seqno, Origin, WriteSet)>,
 }
 
 impl Model {
-    /// Of one that does not run in isolation.
+    /// Verdict on a write set that is not isolated.
     fn meets(&self, origin: Origin, write_set: &WriteSet) -> Verdict {
         let mut depends_on = Seqno(0);
         for (seqno, earlier_origin, earlier) in &self.history {
@@ -54,7 +54,7 @@ impl Model {
         Verdict::Passed { depends_on }
     }
 
-    /// What an array must say whose floor is there.
+    /// Expected verdict of an array with this floor.
     fn certify(&mut self, seqno: Seqno, origin: Origin, write_set: &WriteSet, floor: Seqno) -> Verdict {
         let verdict = if write_set.is_isolated() || write_set.rolls_back() {
             passed(seqno.0 - 1)
@@ -73,7 +73,7 @@ impl Model {
     }
 }
 
-/// Write sets over few keys, in an order with gaps, that know what is close behind them, but not in any order.
+/// Write sets over few keys, in an order with gaps. Their `last_seen` is close behind them, in no particular order.
 struct Order {
     rng: fastrand::Rng,
     seqno: Seqno,
@@ -137,7 +137,7 @@ fn all_pairs_of_kinds_do_what_the_table_says() {
             assert_eq!(run(0, 2, 0), conflict, "{earlier:?} then {later:?}");
             assert_eq!(run(0, 2, 1), dependency, "{later:?} has seen {earlier:?}");
             assert_eq!(run(0, 1, 0), dependency, "{earlier:?} then {later:?} of the same origin");
-            // Everything depends on what ran in isolation.
+            // Everything depends on an isolated write set.
             let conflict = if cell == b'C' { Verdict::Conflict } else { passed(1) };
             assert_eq!(run(WriteSet::ISOLATION, 1, 0), conflict, "{earlier:?} in isolation, then {later:?}");
             assert_eq!(run(WriteSet::ISOLATION, 2, 0), conflict, "{earlier:?} in isolation, then {later:?}");
@@ -146,8 +146,8 @@ fn all_pairs_of_kinds_do_what_the_table_says() {
     }
 }
 
-/// With one origin for each kind, that of the newest, the last one here would pass: both 2 and 3 are from origin 2. The
-/// row that origin 1 refers to would be gone.
+/// If each kind had only the origin of its newest write set, the last one here would pass: both 2 and 3 are from origin
+/// 2. The row to which origin 1 refers would be gone.
 #[test]
 fn an_older_reference_of_another_origin_is_not_hidden_by_my_own() {
     let mut certification = Certification::new(2);
@@ -156,12 +156,12 @@ fn an_older_reference_of_another_origin_is_not_hidden_by_my_own() {
     assert_eq!(certification.certify(Seqno(1), Origin(1), &reference), passed(0));
     assert_eq!(certification.certify(Seqno(2), Origin(2), &reference), passed(0));
     assert_eq!(certification.certify(Seqno(3), Origin(2), &delete), Verdict::Conflict);
-    // Origin 2 has seen what origin 1 did: only its own reference is left, which is no obstacle.
+    // Origin 2 has seen the reference of origin 1, so only its own reference remains, which does not conflict.
     let delete = write_set(1, &[("parent", KeyKind::Exclusive)]);
     assert_eq!(certification.certify(Seqno(4), Origin(2), &delete), passed(2));
 }
 
-/// The same with one that ran in isolation, behind a later one of its origin that had seen it.
+/// The same for an isolated write set, followed by a later one of its origin that had seen it.
 #[test]
 fn what_ran_in_isolation_is_not_hidden_by_a_later_one_of_its_origin() {
     let mut certification = Certification::new(2);
@@ -205,7 +205,7 @@ fn a_tiny_array_lets_no_conflict_pass_and_refuses_only_what_is_below_its_floor()
             let expected = model.certify(seqno, origin, &write_set, floor);
             let verdict = certification.certify(seqno, origin, &write_set);
             assert_eq!(verdict, expected, "seed {seed}, {seqno}, floor {floor}");
-            // The same, once more, as what is asked for.
+            // Compares the verdict with the model without a floor.
             let always_passes = write_set.is_isolated() || write_set.rolls_back();
             if let (Verdict::Passed { depends_on }, false) = (verdict, always_passes) {
                 let Verdict::Passed { depends_on: least } = without_floor else { panic!("a false pass") };
@@ -255,7 +255,7 @@ fn distances_that_no_longer_fit_move_the_floor_and_change_nothing_else() {
         let mut order = Order::new(seed, 8, 3);
         let (mut certification, mut model) = (Certification::new(6), Model::default());
         for step in 1..=400 {
-            // Now and then far ahead; what came before stays within reach, or does not.
+            // Occasionally the order jumps far ahead, with earlier write sets in reach or not.
             if step % 50 == 0 {
                 order.seqno.0 += [1 << 30, 1 << 31, (1 << 32) - 60, 1 << 33, 1 << 40][order.rng.usize(..5)];
             }
@@ -265,7 +265,7 @@ fn distances_that_no_longer_fit_move_the_floor_and_change_nothing_else() {
                 write_set.last_seen = older.map_or(Seqno(0), |(older, ..)| *older);
             }
             let verdict = certification.certify(seqno, origin, &write_set);
-            // It may have risen before the verdict; of what it rose by afterwards nothing is left: no evictions.
+            // The floor may have risen before the verdict, but not after it: there are no evictions.
             let expected = model.certify(seqno, origin, &write_set, certification.floor());
             assert_eq!(verdict, expected, "seed {seed}, {seqno}");
             assert_eq!(bytes_of(&again(&certification)), bytes_of(&certification));
@@ -375,7 +375,7 @@ fn a_place_in_the_order_is_certified_once() {
     certification.certify(Seqno(5), Origin(1), &write_set(4, &[]));
 }
 
-/// The numbers in the module's head: how much an array of the default size remembers.
+/// The figures in the module documentation: how many keys an array of the default size remembers.
 #[test]
 fn the_floor_stays_behind_by_tens_of_thousands_of_keys() {
     const KEYS: i64 = 10;
@@ -435,7 +435,7 @@ fn any_bytes_are_refused_or_are_the_only_form_of_something() {
     for step in 0..20_000 {
         let mut bytes = bytes.clone();
         for _ in 0..1 + step % 3 {
-            // The number of sets is small, so that arrays are.
+            // A small number of sets, so that arrays are small.
             let at = rng.usize(2..bytes.len());
             bytes[at] = if rng.bool() { bytes[at] ^ 1 << rng.u8(..8) } else { rng.u8(..) };
         }
@@ -484,7 +484,8 @@ fn fields_that_contradict_each_other_are_refused() {
     assert_eq!(refused(22, &[1]), Some("sequence numbers"));
     assert_eq!(refused(42, &[17]), Some("number of entries"));
     assert_eq!(refused(42, &[1]), Some("end"));
-    // The first entry: a place that its hash has not, a newest that is forgotten, or to come, or is not its rivals'.
+    // The first entry: a place that does not match its hash; a newest write set that is forgotten, in the future, or
+    // older than its rivals.
     let (place, newest, shapes, rival) = (46, 58, 62, 63);
     assert_eq!(refused(place, &[255]), Some("place"));
     assert_eq!(refused(newest, &[0]), Some("rivals"));

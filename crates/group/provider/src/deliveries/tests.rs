@@ -1,4 +1,4 @@
-//! All that was sent comes, in its order, also what was in the log meanwhile.
+//! All items arrive in order, even if some of them are only in the log.
 
 use super::*;
 use crate::replica::GroupId;
@@ -35,7 +35,7 @@ fn what_is_too_much_for_the_memory_comes_from_the_log_in_its_place() {
     let (deliveries, mut delivered) = channel(10_000);
     deliveries.set_source(store.archive());
     for slot in 1..1001 {
-        // One of its own clients in between.
+        // An entry of a local client in between.
         let transaction = (slot % 100 == 7).then(|| Transaction::applied(slot, Seqno(0)));
         deliveries.send(Delivery::Entry { slot: Slot(slot), proposal: proposal(slot, 1000), transaction });
         if slot % 300 == 0 {

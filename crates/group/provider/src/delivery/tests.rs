@@ -24,7 +24,7 @@ fn deliver(outlets: &Outlets, delivery: Delivery) {
     run(deliveries, outlets);
 }
 
-/// Two that wait for a state asked each other, and neither ever answered.
+/// Two members without a state requested it from each other, and neither ever answered.
 #[test]
 fn who_waits_for_a_state_says_at_once_that_it_has_none() {
     let outlets = outlets();

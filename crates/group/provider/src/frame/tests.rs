@@ -1,4 +1,4 @@
-//! Frames go there and come back; anything else is refused.
+//! Frames decode to their original; all other bytes are refused.
 
 use super::*;
 use crate::history::Alone;
@@ -112,7 +112,7 @@ fn a_length_alone_takes_no_memory() {
     assert!(matches!(error, FrameError::TooLong(_)), "{error}");
 }
 
-/// Kinds of frames, and the feature each belongs to. A new kind needs a line here: a feature, or a later version.
+/// Kinds of frames, and the feature to which each belongs. A new kind needs a line here: a feature, or a later version.
 #[test]
 fn every_kind_of_frame_belongs_to_a_feature() {
     let of_version_5 = Features::NONE;
@@ -125,7 +125,7 @@ fn every_kind_of_frame_belongs_to_a_feature() {
         (STATE_REQUEST, of_version_5),
         (STATE_REFUSED, of_version_5),
         (APPLIED, of_version_5),
-        // Only sent when a group has such a history; docs/group.md says that all members then need it.
+        // Only sent when a group has such a history. Then all its members need these kinds.
         (HELLO_OF_HISTORY, of_version_5),
         (WELCOME_OF_HISTORY, of_version_5),
         (WHO_HEARS, INDIRECT_HEARING),
@@ -153,7 +153,7 @@ fn every_kind_of_frame_belongs_to_a_feature() {
     }
 }
 
-/// As libraries of before announcements sent and understood them, byte for byte.
+/// The format that libraries without announcements send and expect, byte for byte.
 #[test]
 fn legacy_greetings_are_sent_as_they_were() {
     let bytes = |hex: &str| -> Vec<u8> {

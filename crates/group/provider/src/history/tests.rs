@@ -1,4 +1,4 @@
-//! Which histories fit, and that they come back from bytes.
+//! Which histories fit, and that encoding preserves them.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Threads in order, whatever their order of arrival.
+//! Threads enter in order, whatever their order of arrival.
 
 use super::*;
 use std::sync::Arc;

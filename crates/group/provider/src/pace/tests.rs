@@ -1,13 +1,13 @@
-//! Who is waited for, and how long altogether.
+//! Which members are waited for, and for how long in total.
 
 use super::*;
 
 const SLOW: MemberId = MemberId(1);
-/// What is ordered between two looks: 10,000 a second.
+/// Write sets that are ordered between two checks: 10,000 per second.
 const EACH: i64 = 50;
 
-/// Goes through `seconds` in steps of a look; `behind` says how far behind the member is in each. How long it was waited
-/// for.
+/// Simulates `seconds` in steps of one check. `behind` returns the member's lag at each step. Returns the total wait
+/// for the member.
 fn waited(seconds: u64, late: Duration, mut behind: impl FnMut(Duration) -> Duration) -> Duration {
     let mut others = Others::default();
     let begin = Instant::now();
@@ -36,7 +36,7 @@ fn nobody_waits_for_one_that_keeps_up() {
 fn nobody_waits_for_one_that_is_only_far_away() {
     let far = Duration::from_millis(50);
     let all = waited(100, far, |_| Duration::ZERO);
-    // Until it is known how far.
+    // Until its delay is known.
     assert!(all <= 2 * SHORTEST_OF + far, "{all:?}");
 }
 
@@ -48,7 +48,7 @@ fn nobody_waits_for_one_that_is_hopelessly_behind() {
 
 #[test]
 fn one_that_is_behind_now_and_then_is_waited_for_until_it_has_caught_up() {
-    // It falls behind, and gets better from there on.
+    // It falls behind, and recovers from there.
     let behind = |passed: Duration| match passed.as_millis() % 1000 {
         at @ 0..50 => Duration::from_millis(50 - at as u64),
         _ => Duration::ZERO,
@@ -59,7 +59,7 @@ fn one_that_is_behind_now_and_then_is_waited_for_until_it_has_caught_up() {
 
 #[test]
 fn one_that_is_always_behind_takes_a_share_of_the_time_and_no_more() {
-    // More and more, so that it is not taken for the way that messages take.
+    // The lag grows, so that it is not treated as network delay.
     let all = waited(90, NOTHING, |passed| Duration::from_millis(20) + passed.mul_f64(0.03));
     assert!(all >= Duration::from_secs(5), "{all:?}");
     assert!(all <= Duration::from_secs_f64(90.0 * SHARE) + BURST, "{all:?}");
@@ -76,7 +76,7 @@ fn among_few_nobody_waits_for_one_that_takes_its_time() {
     }
 }
 
-/// Everything of a second ago is applied here and nothing since by the other.
+/// Everything up to a second ago is applied here, and nothing since by the other member.
 fn behind(others: &mut Others, begin: Instant) -> Instant {
     let mut now = begin;
     others.told(SLOW, Seqno(0), true, now);
@@ -144,12 +144,12 @@ fn nobody_waits_for_one_that_lacks_what_was_ordered_long_ago_even_if_little_was_
     for step in 1..=100 {
         assert!(!look(&mut others, 50 * step, LOOK * step as u32));
     }
-    // Then nothing, and something just now.
+    // Then a long pause, and new write sets just now.
     let later = Duration::from_secs(20);
     look(&mut others, 5001, later);
     others.told(SLOW, Seqno(10), true, begin + later);
     assert!(!look(&mut others, 5100, later + GO * 2));
-    // It has almost all.
+    // It has almost caught up.
     others.told(SLOW, Seqno(5001), true, begin + later + GO * 2);
     assert!(look(&mut others, 5100, later + GO * 4));
 }

@@ -1,4 +1,4 @@
-//! Connections, with the other side played by the test.
+//! Connections whose other side is a test.
 
 use super::*;
 use trust::Members;
@@ -25,7 +25,7 @@ fn peers(events: impl Fn(Event, bool) + Send + Sync + 'static) -> Peers {
     Peers::listen(local, place, "127.0.0.1:0", trust, events).unwrap()
 }
 
-/// Takes a connection, and welcomes it as a member.
+/// Accepts a connection, and welcomes the peer as a member.
 fn welcome(listener: &TcpListener, member: MemberId) -> TcpStream {
     let (mut stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(GREETING_TIMEOUT)).unwrap();
@@ -42,7 +42,7 @@ fn welcome(listener: &TcpListener, member: MemberId) -> TcpStream {
     stream
 }
 
-/// Nothing is sent, as to one that is no member. It ends, and another one comes to its address.
+/// No frames are sent, as to a stranger. The peer ends, and another one takes over its address.
 #[test]
 fn a_connection_that_the_other_side_ends_is_made_anew_although_nothing_is_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -56,7 +56,7 @@ fn a_connection_that_the_other_side_ends_is_made_anew_although_nothing_is_sent()
     drop(welcome(&listener, MemberId(2)));
     let mut other = welcome(&listener, MemberId(7));
     assert_eq!(losses.recv_timeout(GREETING_TIMEOUT).unwrap(), MemberId(2));
-    // What is sent then goes to the new one.
+    // Later frames go to the new peer.
     let frame = Frame::Applied { seqno: crate::write_set::Seqno(9), is_in_step: true };
     while !lock(&peers.0.links).contains_key(&MemberId(7)) {
         std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! Positions as servers write them.
+//! Positions in the servers' format.
 
 use super::*;
 

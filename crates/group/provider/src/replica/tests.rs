@@ -1,4 +1,4 @@
-//! Numbers, views and verdicts follow from the order alone.
+//! Numbers, views and verdicts depend only on the order.
 
 use super::*;
 use crate::write_set::{Arrival, Departure, KeyKind};
@@ -63,7 +63,7 @@ fn who_is_there_follows_from_arrivals_and_departures_of_the_same_life() {
     assert!(matches!(replica.take(id(1, 1), departed(2)), Ordered::Nothing), "said twice");
 }
 
-/// Who has left by itself may come back, unless it was removed since.
+/// A member that has left by itself may return, unless it was removed since.
 #[test]
 fn how_a_member_went_is_known() {
     let mut replica = replica();
@@ -88,7 +88,8 @@ fn how_a_member_went_is_known() {
     assert_eq!(presence(&replica), [Presence::There, Presence::There, Presence::Gone]);
 }
 
-/// Who was there when another one continued alone may come back, in the same life, too, unless it was removed or replaced.
+/// Members that were present when another one continued alone may return, even in the same incarnation, unless they
+/// were removed or replaced.
 #[test]
 fn one_goes_on_alone_and_the_others_are_away() {
     let mut replica = replica();
@@ -158,7 +159,7 @@ fn bytes_that_are_no_state_are_refused() {
         assert!(Replica::decode(&bytes[..len]).is_err(), "{len} bytes");
     }
     assert!(matches!(Replica::decode(&[2]), Err(ReplicaError::Version(2))));
-    // Two servers of one member: the second entry is the first one again.
+    // Two servers with one member id: the second entry repeats the first one.
     let entry = 16 + 1 + 8 + 4 + 1 + 4 + 13 + 4 + 13;
     let count_at = 1 + 16 + 8 + 8;
     let mut doubled = bytes.clone();
@@ -184,7 +185,7 @@ fn part(flags: u32, last_seen: i64) -> Action {
     Action::WriteSet(WriteSet { flags, last_seen: Seqno(last_seen), ..WriteSet::default() })
 }
 
-/// All servers give up the parts of a member's transactions at a view without it, so none may come after that.
+/// All servers roll back a member's parts of transactions at a view without it, so no later part may pass.
 #[test]
 fn parts_do_not_go_on_after_a_view_without_their_member() {
     let mut replica = replica();

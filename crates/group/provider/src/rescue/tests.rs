@@ -1,4 +1,4 @@
-//! A log that waits for a majority, and goes on without it.
+//! A log without a quorum, whose member then continues alone.
 
 use super::*;
 use crate::certification::{Certification, DEFAULT_SETS_LOG2};
@@ -28,7 +28,7 @@ fn arrival(member: MemberId, number: u64) -> Entry {
     Entry::Proposal(Proposal { id, body: arrived.encode().into() })
 }
 
-/// A member whose log has, of an epoch of another member, one entry that is chosen and two of which nobody knows.
+/// A member whose log has an epoch of another member, with one chosen and two undecided entries.
 fn make(directory: &Path) {
     let founders = Membership::new([OWN, OTHER, THIRD]);
     let snapshot = Member::founding(founders.clone());
@@ -44,7 +44,7 @@ fn make(directory: &Path) {
     };
     let entries = (2..5).map(|slot| (Slot(slot), arrival(if slot == 2 { OTHER } else { OWN }, slot - 1)));
     let mut entries: Vec<_> = entries.collect();
-    // Each origin counts for itself.
+    // Each origin has its own numbers.
     entries[1].1 = arrival(OTHER, 2);
     entries[2].1 = arrival(OTHER, 3);
     let records = [
@@ -78,7 +78,7 @@ fn looking_changes_nothing_and_going_on_keeps_all_that_was_accepted() {
     assert!(report.voters[0].is_self && report.reach.0 == 2);
     assert!(report.is_alone && report.lost.is_empty(), "{report:?}");
 
-    // The next life of it gets all of it.
+    // The next incarnation delivers everything.
     let (store, _) = Store::open(directory.path()).unwrap().unwrap();
     let records = store.records().map(Result::unwrap);
     let mut member = Member::start(OWN, records, Settings::default(), Time(0)).unwrap();
@@ -94,7 +94,7 @@ fn looking_changes_nothing_and_going_on_keeps_all_that_was_accepted() {
         }
         member.durable(redoubt_consensus::record::RecordCount(written));
     }
-    // The last ones say that the other one is gone.
+    // The last entries remove the other member.
     let actions: Vec<_> = delivered
         .iter()
         .filter_map(|effect| match effect {

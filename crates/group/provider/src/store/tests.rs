@@ -1,4 +1,4 @@
-//! What was written is found again, from the last checkpoint that was ended.
+//! Written records are found again, from the last completed checkpoint.
 
 use super::*;
 use redoubt_consensus::Member;
@@ -64,7 +64,7 @@ fn a_checkpoint_takes_the_place_of_what_was_before_once_its_state_is_there() {
     store.append(&Record::Started(Incarnation(2))).unwrap();
     store.device().sync().unwrap();
     drop(store);
-    // It was not ended: the first one counts, and what came after it.
+    // The checkpoint was not completed: the first one counts, with the records after it.
     let before = found(directory.path());
     assert_eq!(before.replica, b"state at 1");
     let before = records(directory.path());
@@ -122,7 +122,7 @@ fn a_new_store_takes_the_place_of_an_old_one() {
     assert_eq!(records(directory.path()), [first_record()]);
 }
 
-/// As version 2 wrote it: frames without a checksum, a head without the position of the state.
+/// A store of version 2: frames without a checksum, a head without the position of the state.
 fn create_old(directory: &Path) {
     let files = own_files(directory).unwrap();
     let device = open_device(&files, segments()).unwrap();

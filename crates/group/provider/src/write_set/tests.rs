@@ -1,6 +1,6 @@
 use super::*;
 
-/// Where things are in what [`write_set`] is encoded to.
+/// Offsets in the encoded [`write_set`].
 const FIRST_KEY: usize = 38;
 const DATA: usize = FIRST_KEY + 3 * 9 + 8;
 
@@ -90,7 +90,7 @@ fn what_is_encoded_decodes_to_the_same() {
     }
 }
 
-/// The layout and the hashes are a protocol between members: whoever changes them notices here.
+/// The format and the hashes are a protocol between members: this test detects changes.
 #[test]
 fn the_bytes_are_those_of_the_table() {
     let bytes = Action::WriteSet(write_set()).encode();
@@ -227,7 +227,7 @@ fn unknown_versions_tags_and_kinds_are_refused() {
     assert_eq!(with(&mut bytes, 0, 2), Err(ActionError::UnknownVersion { version: 2 }));
     assert_eq!(with(&mut bytes, 0, 0), Err(ActionError::UnknownVersion { version: 0 }));
     assert_eq!(with(&mut bytes, 0, 3), Err(ActionError::UnknownVersion { version: 3 }));
-    // A part of a transaction says so, also to those that do not know of parts.
+    // The version marks a part of a transaction, also for libraries without support for parts.
     let flags_at = 2 + 8 + 8;
     let flags = |flags: u32| Action::WriteSet(WriteSet { flags, ..write_set() }).encode();
     assert_eq!(

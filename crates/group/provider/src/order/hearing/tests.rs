@@ -3,7 +3,7 @@ use super::*;
 const OTHER: MemberId = MemberId(2);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Looks ten times a second until it has something to say but for questions; after how long that was.
+/// Checks ten times per second until the member is declared gone. Returns the time until then.
 fn gone_after(
     hearing: &mut Hearing,
     from: Instant,
@@ -24,7 +24,7 @@ fn gone_after(
     None
 }
 
-/// In the company of others for long, and this one was heard just now.
+/// A detector that has had contact with the majority for long, and with this member just now.
 fn hearing(now: Instant) -> Hearing {
     let mut hearing = Hearing::default();
     hearing.set_in_company(true, now - 10 * DEPARTURE);

@@ -10,13 +10,13 @@ use redoubt_negotiation::Versions;
 use std::io::{Read, Write};
 use std::sync::mpsc::RecvTimeoutError;
 
-/// Between two tries to send. A frame is lost while there is no connection.
+/// Interval between two attempts to send. A frame is lost while there is no connection.
 const RETRY: Duration = Duration::from_millis(20);
-/// A build with the range of this one before it had any feature.
+/// A build with the version range of this one, from before any feature.
 const OLDER: Announcement = Announcement::new(Versions::only(5), Features::NONE, Features::NONE);
-/// A build of a later version that still speaks this one, with features that this one does not know.
+/// A build of a later version that still supports this one, with features that are unknown here.
 const NEWER: Announcement = Announcement::new(Versions::new(5, 7), Features::NONE, Features(u64::MAX));
-/// A build that has given up this version.
+/// A build that does not support this version any more.
 const FAR: Announcement = Announcement::new(Versions::new(7, 9), Features::NONE, Features::NONE);
 
 struct Server {
@@ -42,7 +42,7 @@ impl Server {
         Self { id: MemberId(id), address, peers: peers.unwrap(), events }
     }
 
-    /// The next line that it logs.
+    /// The next logged line.
     fn said(&self) -> String {
         loop {
             if let Event::Said(line) = self.events.recv_timeout(GREETING_TIMEOUT).unwrap() {
@@ -179,7 +179,7 @@ fn read_as_legacy(stream: &mut TcpStream) -> Option<Vec<u8>> {
 
 const LEGACY_HELLO: u8 = 1;
 const LEGACY_WELCOME: u8 = 2;
-/// Kinds that a legacy member does not know, or not in all its builds.
+/// Kinds that legacy members do not support, or not in all builds.
 const LATER_KINDS: std::ops::RangeInclusive<u8> = 11..=u8::MAX;
 
 fn legacy_welcome(member: MemberId) -> Vec<u8> {
@@ -195,7 +195,7 @@ fn legacy_member_gets_a_legacy_hello_and_no_later_frame() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ours = Server::start(1, ANNOUNCED);
     ours.peers.dial(&listener.local_addr().unwrap().to_string());
-    // Ended without an answer, as a hello that it does not know.
+    // The connection ends without an answer, like after an unknown hello.
     let (mut first, _) = listener.accept().unwrap();
     let hello = read_as_legacy(&mut first).unwrap();
     assert!(LATER_KINDS.contains(&hello[0]));

@@ -1,4 +1,4 @@
-//! Who may say that it is which member.
+//! Which member ids a peer may claim.
 
 use super::*;
 use redoubt_certificates::{Wanted, WantedMember, create};

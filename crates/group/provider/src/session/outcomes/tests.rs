@@ -1,4 +1,4 @@
-//! Questions before and after something is done; decisions before and after somebody waits.
+//! Ballots before and after an entry is finished; decisions before and after a thread waits.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn who_could_not_is_not_asked_and_waits() {
         assert_eq!(waiter.join().unwrap(), Some(Code(7)));
     });
     assert_eq!(outcomes.done(Seqno(5), Seqno(0)), (vec![], None));
-    // Decided before.
+    // The decision comes first.
     outcomes.decide(Seqno(8), Code::DONE);
     assert_eq!(outcomes.failed(Seqno(8)), Some(Code::DONE));
     assert_eq!(outcomes.wait(Seqno(8)), Some(Code::DONE));

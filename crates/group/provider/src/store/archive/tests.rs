@@ -1,4 +1,4 @@
-//! What was chosen is read again: across indexes, files and restarts, and not when it is gone or damaged.
+//! Chosen entries are read again: across indexes, files and restarts, but not when they are gone or damaged.
 
 use super::super::{Identity, Store};
 use super::*;
@@ -55,7 +55,7 @@ fn write(store: &Store, slots: std::ops::Range<u64>, len: usize) -> Vec<u64> {
     written
 }
 
-/// What can be read from a slot on, part after part.
+/// Reads everything from a slot on, part by part.
 fn read(store: &Store, from: u64, len_bytes: usize) -> Vec<u64> {
     let (mut from, mut found) = (Slot(from), Vec::new());
     loop {
@@ -91,7 +91,7 @@ fn ranges_are_read_across_indexes_and_after_a_restart() {
     check(&store);
     store.device().sync().unwrap();
     drop(store);
-    // Without having read the records it has what indexes say, then what the records say.
+    // A restarted archive has the entries of its indexes, and after the records are read, those of the records.
     let store = open(directory.path());
     let mut slots = Vec::new();
     for record in store.records() {
@@ -99,7 +99,7 @@ fn ranges_are_read_across_indexes_and_after_a_restart() {
     }
     store.chosen_before(&slots).unwrap();
     check(&store);
-    // And it goes on.
+    // It accepts further entries.
     let more = write(&store, 20_000..30_000, 100);
     assert_eq!(read(&store, 20_000, 10_000), more);
 }
@@ -153,7 +153,7 @@ fn the_log_is_kept_before_the_checkpoint_as_long_as_is_said_and_then_it_is_given
     assert_eq!(store.archive().readable(), Slot(1));
     store.device().sync().unwrap();
     drop(store);
-    // It is still there after a restart, without its records being read.
+    // It is still there after a restart, before the records are read.
     let mut store = open(directory.path());
     assert_eq!(store.records().count(), 1);
     assert_eq!(store.archive().readable(), Slot(1));
@@ -191,9 +191,8 @@ fn what_is_not_chosen_at_a_checkpoint_is_found_in_it() {
     assert!(places[0].1 >= store.checkpoint.0, "it is not before the checkpoint");
 }
 
-/// Changes a byte of the log file that begins with stream position 0.
-/// The life after a crash knows less of what was chosen than the indexes of the one before, until it is told again. A
-/// checkpoint of a slot in the middle of one would leave a log without a beginning.
+/// After a crash the member has fewer choices than the indexes of the previous incarnation, until it learns them again.
+/// A checkpoint at a slot within an index would leave a log without a beginning.
 #[test]
 fn there_is_no_checkpoint_of_less_than_the_indexes_have() {
     let directory = tempfile::tempdir().unwrap();
@@ -240,7 +239,7 @@ fn a_damaged_record_is_an_error_that_says_where_and_what_is_after_it_can_be_read
     let mut body = vec![5; 64];
     body[..8].copy_from_slice(&5_u64.to_le_bytes());
     damage(directory.path(), &body);
-    // What comes before it is read by itself.
+    // Entries before the damage can be read.
     let before = store.archive().read(Slot(3), 100, usize::MAX).unwrap().unwrap();
     assert_eq!(before.iter().map(|(slot, _)| slot.0).collect::<Vec<_>>(), [3, 4]);
     let error = store.archive().read(Slot(5), 100, usize::MAX).unwrap_err().to_string();
