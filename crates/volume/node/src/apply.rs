@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// Pages that a worker takes at a time.
 const PIECE_PAGES: usize = 128;
-/// Pieces that a worker has asked the store for and not yet built.
+/// Pieces that a worker has requested from the store and not yet built.
 const PIECES_AHEAD: usize = 3;
 /// Fewer pages than this are not worth more threads than one.
 const MIN_PAGES_OF_THREADS: usize = 64;
@@ -34,7 +34,7 @@ pub type Describe<'d> = &'d (dyn Fn(PageKey) -> Option<(PageId, Option<Format>)>
 /// Receives the verify entries.
 pub type OnVerify<'d> = &'d (dyn Fn(&Builder, PageKey, VerifyCase<'_>) + Sync);
 
-/// Called with built pages before they are written: what is stored may be wanted elsewhere.
+/// Called with built pages before they are written: an export may need the stored ones.
 pub type BeforeWrite<'d> = &'d (dyn Fn(&[(PageKey, Vec<u8>)]) + Sync);
 
 /// Result of applying a table.
@@ -191,12 +191,13 @@ impl Page<'_> {
         self.chains.iter().flat_map(|chain| &chain.entries)
     }
 
-    /// Number of the first entry that says what is in the page, whatever was there before.
+    /// Number of the first entry that defines the page regardless of its earlier content.
     fn first_filling(&self) -> Option<usize> {
         self.entries().position(fills_page)
     }
 
-    /// Where these entries begin to need no image from before them, if nothing is to be compared up to there.
+    /// Number of the first entry that needs no earlier image; `None`: there is none, or an earlier entry is a
+    /// comparison.
     fn begins_without_base(&self) -> Option<usize> {
         let at = self.first_filling()?;
         (!self.entries().take(at).any(is_verify)).then_some(at)

@@ -110,7 +110,7 @@ impl AtRest {
     /// Adds the key of the volume in `directory`, if it is an encrypted one, to the file system that it is on.
     ///
     /// # Errors
-    /// [`AtRestError`] saying what is wrong with the key.
+    /// [`AtRestError`] with the fault of the key.
     pub fn unlock(self: &Arc<Self>, volume: &str, directory: &Path) -> Result<Option<Unlocked>, AtRestError> {
         let Some(key) = key_of(directory)? else { return Ok(None) };
         let unlocked = Unlocked {
@@ -146,8 +146,8 @@ impl AtRest {
         self.changed.notify_all();
     }
 
-    /// Removes all keys. Waits for those who have volumes open, but no longer than `patience`: what is still open then
-    /// stays readable on this host.
+    /// Removes all keys. Waits while volumes are open, but no longer than `patience`: files that are still open then
+    /// stay readable on this host.
     pub fn end(&self, patience: Duration) {
         let deadline = time::now() + patience;
         let mut added = self.added.lock();

@@ -5,14 +5,14 @@
 //! so entries that are applied meanwhile are in the image, and its LSN skips them.
 //!
 //! Invariants:
-//! - An entry above the caller's limit is never applied, and none after it. The limit is never above P:
-//!   what the parser is about to add to a mini-transaction must not be split from what it has added, because the
-//!   page's LSN would then say that all of it is there.
+//! - An entry above the caller's limit is never applied, and none after it. The limit is never above P: the part of a
+//!   mini-transaction that the parser is about to add must not be split from the part that it has added, because the
+//!   page's LSN would then cover all of it.
 //! - Redo that INIT_PAGE or an image makes void is not applied, not even from older tables. A stored image that nothing
 //!   builds on is not read: it may be damaged. Only an earlier verify entry requires both.
-//! - FREE_PAGE makes void too, but leaves nothing instead; a page that was freed is served with the content it had,
-//!   because a read that was under way when it was freed may still want it. Where the server overwrites freed pages,
-//!   a scrub entry follows. A scrubbed page has the LSN at which it was free, so redo from before is skipped on it.
+//! - FREE_PAGE makes redo void too, but leaves nothing instead. A freed page is served with its former content, because
+//!   a read that was under way when it was freed may still need it. Where the server overwrites freed pages, a scrub
+//!   entry follows. A scrubbed page has the LSN at which it was free, so earlier redo is skipped on it.
 
 use crate::error::NodeError;
 use crate::index::table::resolve;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// Stored pages. A page that fails its checksum is rebuilt, if `rescue` is set.
 #[derive(Clone, Copy)]
 pub struct StoredPages<'s> {
-    /// Where they are.
+    /// Store of the pages.
     pub store: &'s dyn PageStore,
     /// Rebuilds damaged pages.
     pub rescue: Option<&'s dyn Rescue>,
@@ -68,7 +68,7 @@ impl<'s> StoredPages<'s> {
 
 /// A page that is being built.
 pub struct Builder {
-    /// Its identity as the server knows it.
+    /// Its identity in the server.
     pub page_id: PageId,
     /// Format of its tablespace.
     pub format: Format,
@@ -144,7 +144,7 @@ impl Builder {
                 }
                 Body::Built(page) => self.replace(page)?,
                 Body::Scrub => {
-                    // Used again since: the server's zeros were for what it held before.
+                    // Used again since: the server's zeros were for the former content.
                     if page_lsn(self.format.family, &self.page).is_some_and(|lsn| lsn <= entry.end_lsn) {
                         scrub(&mut self.page, entry.end_lsn);
                     }
@@ -161,7 +161,7 @@ impl Builder {
         Ok(entries.len())
     }
 
-    /// `entries` are all runs. The parser knows which of them reset the page, and where.
+    /// `entries` are all runs. The parser has marked those that reset the page.
     fn apply_runs(&mut self, chunks: &[Arc<Chunk>], entries: &[Entry]) -> Result<(), NodeError> {
         let resets =
             |entry: &Entry, wanted| matches!(entry.body, Body::Run { reset, .. } if reset == Some(wanted));
@@ -226,8 +226,8 @@ impl Builder {
     }
 }
 
-/// Images carry no LSN of their own and are wanted at once. A built page holds only what was durable when it was
-/// built; a reader whose limit is older must not fall back to what came before it, because those records are gone.
+/// Images carry no LSN of their own and apply at once. A built page holds only redo that was durable when it was built.
+/// A reader with an older limit must not fall back to the entries before it, because those records are gone.
 fn beyond(entry: &Entry, limit: Lsn) -> bool {
     matches!(entry.body, Body::Run { .. } | Body::Scrub) && entry.end_lsn > limit
 }
@@ -242,7 +242,7 @@ fn within_limit(entries: &[Entry], limit: Option<Lsn>) -> &[Entry] {
     entries.iter().position(beyond).and_then(|within| entries.get(..within)).unwrap_or(entries)
 }
 
-/// The entry says what is in the page, whatever was there before.
+/// The entry defines the page regardless of its earlier content.
 pub fn fills_page(entry: &Entry) -> bool {
     !matches!(
         entry.body,
@@ -250,7 +250,7 @@ pub fn fills_page(entry: &Entry) -> bool {
     )
 }
 
-/// Where these entries begin to need no image from before them, if nothing is to be compared up to there.
+/// Number of the first entry that needs no earlier image; `None`: there is none, or an earlier entry is a comparison.
 fn begins_without_base(entries: &[Entry]) -> Option<usize> {
     let at = entries.iter().position(fills_page)?;
     let compares = |entry: &Entry| matches!(entry.body, Body::Verify { .. });
@@ -329,9 +329,9 @@ fn chains_of(tables: Vec<Arc<Table>>, key: PageKey, limit: Option<Lsn>) -> Vec<T
 /// A page by key, with its identity and format.
 #[derive(Clone, Copy, Debug)]
 pub struct PageTarget {
-    /// Where it is in index and store.
+    /// Its key in index and store.
     pub key: PageKey,
-    /// Its identity as the server knows it.
+    /// Its identity in the server.
     pub page_id: PageId,
     /// Format of its tablespace.
     pub format: Format,

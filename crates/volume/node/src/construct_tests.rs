@@ -181,7 +181,7 @@ fn what_cannot_be_applied_is_an_error_that_names_the_page() {
     assert!(error.to_string().contains("bytes of the stream that are not there"), "{error}");
 }
 
-/// A read that was under way when the page was freed still gets what it asked for.
+/// A read that was under way when the page was freed still gets its page.
 #[test]
 fn a_page_that_was_freed_keeps_its_content_until_init_page() {
     let mut chain = Chain::new();

@@ -1,4 +1,4 @@
-//! Errors of the node, grouped by what the caller should do.
+//! Errors of the node, grouped by the caller's reaction.
 
 use crate::at_rest::AtRestError;
 use redoubt_logdev::LogDeviceError;
@@ -52,7 +52,7 @@ pub enum NodeError {
     /// The redo stream cannot be understood.
     #[error("redo at LSN {lsn}: {reason}")]
     Redo {
-        /// Where.
+        /// Position of the redo.
         lsn: Lsn,
         /// The defect.
         reason: String,
@@ -102,7 +102,7 @@ impl NodeError {
         }
     }
 
-    /// An I/O error with what was attempted.
+    /// An I/O error with the attempted action.
     pub fn io(action: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { action, path: path.into(), source }
     }

@@ -1,4 +1,4 @@
-//! Where the files of a volume are: the seam between a volume and its disk.
+//! The files of a volume: the seam between a volume and its disk.
 //!
 //! Everything that a volume reads or writes goes through the [`StorageDir`]s of a [`Home`]. They hold its own
 //! directory, the contents of plain files, its log and its pages. [`DirectoryHome`] has directories of the operating
@@ -148,7 +148,7 @@ impl Folder {
         Ok(Self::new(Arc::new(dir), path))
     }
 
-    /// Any directory; `path` is only said in messages.
+    /// Any directory; `path` only appears in messages.
     pub fn new(dir: Arc<dyn StorageDir>, path: &Path) -> Self {
         Self { dir, path: path.to_owned() }
     }
@@ -201,7 +201,7 @@ impl Folder {
         read().map(Some).map_err(|error| NodeError::io("read", self.path.join(name), error))
     }
 
-    /// Writes a whole file, replacing what is in it. Neither atomic nor durable.
+    /// Writes a whole file, replacing its content. Neither atomic nor durable.
     ///
     /// # Errors
     /// [`NodeError::Io`].

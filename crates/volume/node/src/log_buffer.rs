@@ -80,7 +80,7 @@ struct BufferState {
     closed: bool,
 }
 
-/// The log buffer: what has been received and is not yet applied.
+/// The log buffer: received frames that are not yet applied.
 pub struct LogBuffer {
     len_bytes: u64,
     memory: Arc<VolumeMemory>,
@@ -183,8 +183,7 @@ impl LogBuffer {
     }
 
     /// Appends a frame that has just been received. Waits while the buffer is full, at most for `patience`, or until
-    /// [`LogBuffer::wake_waiting`]: then it gives the frame back. The caller sees to it that the frame is written to
-    /// the device.
+    /// [`LogBuffer::wake_waiting`]: then it returns the frame. The caller has the frame written to the device.
     pub fn push(&self, chunk: Chunk, patience: Duration) -> Pushed {
         let mut state = self.state.lock();
         let since = time::now();

@@ -49,7 +49,7 @@ impl Default for LogOptions {
 pub struct Opened {
     /// The device.
     pub device: Box<dyn LogDevice>,
-    /// Where the log is.
+    /// Location of the log.
     pub place: String,
     /// Why this one.
     pub reason: String,
@@ -60,7 +60,7 @@ pub struct Opened {
 /// Opens the log of a volume; makes one if there is none.
 ///
 /// # Errors
-/// [`NodeError::Refused`] if the device asked for does not fit the place; [`NodeError::LogDevice`].
+/// [`NodeError::Refused`] if the requested device does not fit the location; [`NodeError::LogDevice`].
 pub fn open(site: Site<'_>, options: &LogOptions) -> Result<Opened, NodeError> {
     let place = find_or_create(site, Part::Log, options.place.as_deref())?;
     match &place {

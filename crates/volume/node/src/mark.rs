@@ -41,17 +41,17 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// A mark that stands at `point`.
+    /// A mark at `point`.
     pub fn at(point: Point) -> Self {
         Self { point: Mutex::new(point), waiters: CommitWaiters::new(point.seq.0) }
     }
 
-    /// Where it stands.
+    /// Its current point.
     pub fn get(&self) -> Point {
         *self.point.lock()
     }
 
-    /// The stream position where it stands, without waiting for anybody.
+    /// Its current stream position, without waiting.
     pub fn seq(&self) -> Seq {
         Seq(self.waiters.durable())
     }

@@ -1,8 +1,8 @@
-//! One bound for what the volumes of a node keep in memory: received frames, and the index that refers to them.
+//! One memory bound for all volumes of a node: received frames, and the index that refers to them.
 //!
-//! Each volume counts what it keeps ([`VolumeMemory`]); the node's budget is the sum. A volume whose frames find no
-//! room in either waits, and its server with it, until something is applied. A volume that keeps nothing unapplied may
-//! always take one frame, so none starves and none waits for another one for ever.
+//! Each volume counts its memory ([`VolumeMemory`]); the node's budget is the sum. A volume whose frames find no room
+//! in either waits, and its server with it, until a table is applied. A volume that keeps nothing unapplied may always
+//! take one frame, so no volume starves or waits for another for ever.
 //!
 //! Not counted, because it does not grow with the load: the pages that are being built and written, buffers of
 //! connections, names. A test with a bound of 64 MiB sees 175 to 298 MiB of a process with one volume.

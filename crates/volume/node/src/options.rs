@@ -1,4 +1,4 @@
-//! Settings of a node. Each says what it does, its default and its smallest value.
+//! Settings of a node, each with its effect, default and smallest value.
 
 use crate::at_rest::AtRest;
 use crate::log_device::LogOptions;
@@ -37,9 +37,9 @@ pub struct NodeOptions {
     pub names_log_len_bytes: u64,
     /// Threads that apply a table. Default: the number of cores.
     pub apply_workers: usize,
-    /// Where and how pages are written.
+    /// Storage of pages.
     pub pages: PageOptions,
-    /// Where and how the logs are written.
+    /// Storage of logs.
     pub log: LogOptions,
     /// Users that may use the socket for servers on this host, besides root and the node's own user; `None`: there is
     /// no such socket. Default: no other users.
@@ -83,7 +83,7 @@ impl NodeOptions {
         }
     }
 
-    /// Where parts of new volumes go, if not with the volume.
+    /// Locations for parts of new volumes outside of the volume's directory.
     pub fn places(&self) -> Vec<&Path> {
         let places = [&self.log.place, &self.pages.journal_place, &self.pages.pages_place];
         places.into_iter().filter_map(Option::as_deref).collect()

@@ -70,7 +70,7 @@ pub fn open(site: Site<'_>, options: &NodeOptions) -> Result<(FilePageStore, Des
     Ok((store, Description { pages: place.to_string(), journal, warnings }))
 }
 
-/// Says at once, not only when a volume is made, that new volumes cannot have the protection that was asked for.
+/// Warns at once, not only when a volume is created, that new volumes cannot have the requested protection.
 pub fn warn_of_new_volumes(options: &NodeOptions) {
     let place = options.pages.pages_place.as_ref().unwrap_or(&options.data_directory);
     if options.pages.protection != Some(PageProtection::Atomic)
@@ -89,8 +89,8 @@ pub fn warn_of_new_volumes(options: &NodeOptions) {
     }
 }
 
-/// The journal's own place, if it has one. It gets one together with the pages: a store finds its journal where it
-/// was, since what is in it may be the only copy of a page.
+/// The journal's own location, if it has one. It gets one together with the pages: a store finds its journal at the
+/// former location, since the journal may hold the only copy of a page.
 fn journal_place(site: Site<'_>, is_new: bool, options: &PageOptions) -> Result<Option<Place>, NodeError> {
     match &options.journal_place {
         Some(wanted) if is_new => find_or_create(site, Part::Journal, Some(wanted)).map(Some),
@@ -100,9 +100,9 @@ fn journal_place(site: Site<'_>, is_new: bool, options: &PageOptions) -> Result<
 
 /// Findings of [`open`], kept for `redoubt status`.
 pub struct Description {
-    /// Where the pages are.
+    /// Location of the pages.
     pages: String,
-    /// Where the journal is.
+    /// Location of the journal.
     journal: String,
     warnings: Vec<String>,
 }

@@ -73,7 +73,7 @@ pub struct Parser<'v> {
 const UNKNOWN_FILES: usize = 1000;
 
 impl<'v> Parser<'v> {
-    /// A parser that continues where index and names stand.
+    /// A parser that continues at the end of index and names.
     pub fn new(index: &'v LogIndex, names: &'v RwLock<Namespace>, plain: &'v PlainStore) -> Self {
         names.write().track();
         let image_only = {
@@ -333,7 +333,7 @@ impl<'v> Parser<'v> {
         object
     }
 
-    /// Everything after this divides by the page size, so flags that name none go no further.
+    /// Later code divides by the page size, so flags without a valid one are rejected here.
     fn set_flags(&mut self, object: ObjectId, flags: u32, lsn: Lsn) -> Result<(), NodeError> {
         let known = self.names.read().object(object).and_then(|entry| entry.flags);
         if known != Some(flags) {

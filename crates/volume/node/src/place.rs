@@ -77,7 +77,7 @@ impl Part {
     }
 }
 
-/// Where a part is.
+/// Location of a part.
 #[derive(Clone)]
 pub enum Place {
     /// A directory.
@@ -184,7 +184,7 @@ pub struct Site<'s> {
     pub unlocked: Option<&'s Unlocked>,
 }
 
-/// Where `part` of a volume is; `None` for a journal that has no place of its own.
+/// Location of `part`; `None` if it has none: for a new volume, or for a journal that is with the pages.
 ///
 /// # Errors
 /// [`NodeError::Io`], [`NodeError::Refused`] if a device does not hold it, and [`NodeError::AtRest`] if it is not
@@ -216,7 +216,7 @@ pub fn find(site: Site<'_>, part: Part) -> Result<Option<Place>, NodeError> {
     Ok(Some(Place::Device { device, name, part }))
 }
 
-/// Like [`find`], but makes a place for a part that has none yet: at `wanted`, or in the volume's directory.
+/// Like [`find`], but creates a location for a part that has none yet: at `wanted`, or in the volume's directory.
 ///
 /// # Errors
 /// As [`find`].
@@ -259,11 +259,11 @@ fn elsewhere(part: Part, volume_id: &str) -> String {
     format!("{}-{volume_id}", part.name())
 }
 
-/// Sees that a volume's directory can be removed wholly: of an encrypted one the links to its parts elsewhere can be
-/// read only with its key. Keep what comes back until it is removed.
+/// Makes sure that a volume's directory can be removed completely: the links of an encrypted volume to its parts
+/// elsewhere can be read only with its key. Keep the result until the directory is removed.
 ///
 /// # Errors
-/// [`AtRestError::Removing`] if it has such parts and its key cannot be had.
+/// [`AtRestError::Removing`] if it has such parts and its key is not available.
 pub fn prepare_removal(
     volume_directory: &Path,
     at_rest: &Arc<AtRest>,

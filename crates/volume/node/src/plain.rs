@@ -41,11 +41,11 @@ pub enum Change {
     Write {
         /// The file.
         file: FileId,
-        /// Where in the file.
+        /// Offset in the file.
         offset_bytes: u64,
         /// The frame that carries the bytes.
         chunk: Arc<Chunk>,
-        /// Where in its payload the bytes begin.
+        /// Start of the bytes in its payload.
         from: usize,
     },
     /// It has this length.
@@ -274,8 +274,8 @@ impl PlainStore {
     /// Makes everything executed so far durable.
     ///
     /// # Errors
-    /// [`NodeError::Unsynced`], [`NodeError::Io`]; the volume must stop, because the kernel may have dropped what it
-    /// could not write.
+    /// [`NodeError::Unsynced`], [`NodeError::Io`]; the volume must stop, because the kernel may have dropped unwritten
+    /// data.
     pub fn sync(&self) -> Result<(), NodeError> {
         let mut dirty = Vec::new();
         let has_new_names = {

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 
 /// Rebuilds a damaged page.
 pub trait Rescue: Sync {
-    /// The page as of now, or why it cannot be rebuilt. `fault` says what is wrong with the stored image.
+    /// The page as of now, or the reason why it cannot be rebuilt. `fault`: the fault of the stored image.
     ///
     /// # Errors
     /// [`NodeError::Page`].

@@ -1,8 +1,8 @@
 //! Times of sampled commits and page reads, stage by stage, while a client traces them.
 //!
-//! A trace is begun for a volume by one client and ends with it. While it is on, the node notes when the frames and
-//! reads that are samples ([`redoubt_wire::trace::is_sampled`]) pass its stages, and joins what it noted with what
-//! the server's side measured of the same ones.
+//! A trace is begun for a volume by one client and ends with it. While it is on, the node notes when sampled frames and
+//! reads ([`redoubt_wire::trace::is_sampled`]) pass its stages, and joins its notes with the server side's measurements
+//! of the same samples.
 //!
 //! Invariants: while it is off, each place that would note something does one relaxed load and nothing else. Memory
 //! is bounded: what finds no partner, or is not fetched, is dropped, oldest first ([`LIMIT`]).
@@ -29,12 +29,12 @@ struct Frame {
     durable: Option<Instant>,
 }
 
-/// The read of a page: what was asked for, and the time of each stage.
+/// The read of a page: its request, and the time of each stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
     /// The file.
     pub file: FileId,
-    /// Where in it.
+    /// Offset in it.
     pub offset_bytes: u64,
     /// Required parts of the answer.
     pub need: Seq,
@@ -102,7 +102,7 @@ impl<L: Laps> Laps for Option<L> {
 pub struct Joined {
     /// A read: file and offset. A commit: `None`.
     pub page: Option<(FileId, u64)>,
-    /// Position in the stream: where the frame ends, or what the read needed.
+    /// Position in the stream: the end of the frame, or the required position of the read.
     pub position: Seq,
     /// Nanoseconds of each stage.
     pub stages: Vec<(Stage, u64)>,

@@ -51,7 +51,7 @@ struct Version {
     page: Vec<u8>,
 }
 
-/// The stream and what it means.
+/// The stream and its meaning.
 struct Model {
     random: fastrand::Rng,
     chunks: Vec<Arc<Chunk>>,

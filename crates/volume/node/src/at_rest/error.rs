@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Error of the encryption of a volume's files.
 #[derive(Debug, thiserror::Error)]
 pub enum AtRestError {
-    /// The node knows no place for keys.
+    /// The node has no directory for keys.
     #[error("no directory for the keys of encrypted volumes; start the node with --volume-keys DIR")]
     NoKeyDirectory,
     /// Another node uses the directory of keys.
@@ -26,7 +26,7 @@ pub enum AtRestError {
         path.display()
     )]
     KeyMissing {
-        /// Where it should be.
+        /// Expected path of the key file.
         path: PathBuf,
     },
     /// Others could read the key.
@@ -147,7 +147,7 @@ pub enum AtRestError {
         path: PathBuf,
         /// Its key.
         key: KeyIdentifier,
-        /// Why its key cannot be had.
+        /// Reason why its key is not available.
         reason: Box<AtRestError>,
     },
     /// A call failed.
@@ -163,13 +163,13 @@ pub enum AtRestError {
 }
 
 impl AtRestError {
-    /// An I/O error with what was attempted.
+    /// An I/O error with the attempted action.
     pub(super) fn io(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::Io { action, path: path.into(), source }
     }
 }
 
-/// What to do where the system's own words do not tell.
+/// Remedy, where the system's own error text gives none.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::QuotaExceeded => {

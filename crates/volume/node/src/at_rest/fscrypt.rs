@@ -129,7 +129,7 @@ fn policy_of(KeyIdentifier(identifier): KeyIdentifier) -> fscrypt_policy_v2 {
     }
 }
 
-/// A policy as the kernel gives it: as long as it says, in a buffer that is longer for older versions.
+/// A policy from the kernel: `len_bytes` long, in a buffer that is longer for older versions.
 fn decode_policy(len_bytes: u64, bytes: [u8; POLICY_LEN_BYTES]) -> Policy {
     let (head, identifier) = bytes.split_at(POLICY_LEN_BYTES - IDENTIFIER_LEN_BYTES);
     let ours = policy_of(KeyIdentifier([0; IDENTIFIER_LEN_BYTES]));

@@ -19,7 +19,7 @@ pub type Key = Zeroizing<[u8; KEY_LEN_BYTES]>;
 /// A key file, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// It was just made: there is no copy of it yet.
     pub is_new: bool,
@@ -65,7 +65,7 @@ impl VolumeKeys {
     /// The key of a volume.
     ///
     /// # Errors
-    /// [`AtRestError`] saying what is wrong with its file.
+    /// [`AtRestError`] with the fault of its file.
     pub fn read(&self, volume: &str) -> Result<(Key, PathBuf), AtRestError> {
         let path = self.path(volume);
         let mut file = match File::open(&path) {
@@ -97,7 +97,7 @@ impl VolumeKeys {
         Ok(KeyFile { path, is_new })
     }
 
-    /// Whole or not at all: what a crash leaves must not be taken for a key.
+    /// Whole or not at all: remains of a crash must not look like a key.
     fn create(&self, path: &Path) -> std::io::Result<()> {
         let mut key = Key::new([0; KEY_LEN_BYTES]);
         let mut done = 0;

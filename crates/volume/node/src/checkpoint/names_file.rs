@@ -17,8 +17,8 @@
 //! there is damage.
 //!
 //! A file that becomes long is followed by one with the next number; the former goes when the checkpoint refers to the
-//! new one. After a sync that failed nothing is appended any more: what was dropped then is not known, so the names go
-//! to a new file.
+//! new one. After a failed sync nothing more is appended: an unknown part of the file was dropped, so the names go to a
+//! new file.
 
 use crate::checkpoint::parse;
 use crate::error::NodeError;
@@ -43,7 +43,7 @@ const CRC_BYTES: usize = 9;
 
 const WAY_OUT: &str = "restore the volume from an export or another copy";
 
-/// Where the names of a checkpoint end.
+/// End of a checkpoint's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamesEnd {
     /// Number of the file.
@@ -173,7 +173,7 @@ impl NamesFile {
         self.end.number
     }
 
-    /// Where it ends, durably.
+    /// Its durable end.
     pub fn end(&self) -> NamesEnd {
         self.end
     }
@@ -185,7 +185,7 @@ impl NamesFile {
         self.has_failed || log_bytes > self.kept.base_len_bytes.max(least_log_bytes)
     }
 
-    /// Appends what changed since the last checkpoint, durably, in place of whatever was appended since then.
+    /// Appends the changes since the last checkpoint, durably. They replace anything that was appended since then.
     ///
     /// # Errors
     /// [`NodeError::Io`].
@@ -242,7 +242,7 @@ struct Lines<'b> {
 }
 
 impl<'b> Lines<'b> {
-    /// The JSON of the next line, or what is wrong with it. `None`: there is no further one.
+    /// The JSON of the next line, or its fault. `None`: the end.
     fn next(&mut self) -> Option<Result<&'b [u8], String>> {
         if self.rest.is_empty() {
             return None;

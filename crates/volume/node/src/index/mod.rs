@@ -5,9 +5,9 @@
 //! bytes, and applied as a whole. Level 0 maps a page key to the tables that hold records of it, so that a read
 //! probes one map, not every table.
 //!
-//! Invariants: a page's records are in stream order inside a table, and tables are in stream order; a table
-//! leaves level 0 only after its pages are in the page store. So a reader that looks at level 0 first and at
-//! the page store second misses nothing.
+//! Invariants: a page's records are in stream order inside a table, and tables are in stream order. A table leaves
+//! level 0 only after its pages are in the page store. So a reader that reads level 0 first and the page store second
+//! misses nothing.
 //!
 //! **Void redo.** A page of a live server starts empty, and each stored page is its state at some point of the stream,
 //! so every record fits. Not so the pages of an import: files as a kill left them lack changes that the server never

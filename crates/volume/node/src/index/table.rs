@@ -21,7 +21,7 @@ const BUCKETS: usize = 64;
 /// Classes of chain lengths: 1, 2 to 3, 4 to 7, up to everything from 32768 on.
 pub const CHAIN_CLASSES: usize = 16;
 
-/// Where the content of an entry is.
+/// Location of an entry's content.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// Records of one mini-transaction for the page: bytes of a chunk's payload.
@@ -35,7 +35,7 @@ pub enum Body {
         /// The run resets the page: earlier entries do not matter, as after INIT_PAGE.
         reset: Option<PageReset>,
     },
-    /// A page image sent by the server, in a chunk's payload: replaces what was there.
+    /// A page image sent by the server, in a chunk's payload: replaces the former content.
     Image {
         /// Number of the chunk in its table.
         chunk: u32,
@@ -48,8 +48,8 @@ pub enum Body {
     },
     /// The page as of this point, built early because its chain had become long.
     Built(Arc<[u8]>),
-    /// The server freed the page and overwrote it with zeros: nothing is to be left of what it held, unless something
-    /// after the entry's LSN has changed it.
+    /// The server freed the page and overwrote it with zeros: nothing of its content may remain, unless it was changed
+    /// after the entry's LSN.
     Scrub,
     /// The server dropped a write of the page: compare.
     Verify {
@@ -69,7 +69,7 @@ pub struct Entry {
     pub body: Body,
 }
 
-/// Where and how a table ended.
+/// The end of a table.
 #[derive(Clone)]
 pub struct TableEnd {
     /// End of the stream covered by the table and those before it.
@@ -78,7 +78,7 @@ pub struct TableEnd {
     pub names: NameChanges,
     /// Objects that died in this table.
     pub dead: Vec<ObjectId>,
-    /// Objects that a shorter file was made of: what is stored of them past its end can go.
+    /// Objects whose file became shorter: stored pages past its end can go.
     pub cut: Vec<ObjectId>,
 }
 
@@ -146,7 +146,7 @@ impl Table {
         self.id
     }
 
-    /// Where it starts.
+    /// Its start.
     pub fn start(&self) -> Point {
         self.start
     }
@@ -160,7 +160,7 @@ impl Table {
         }
     }
 
-    /// Where it ended, once closed.
+    /// Its end, once closed.
     pub fn end(&self) -> Option<TableEnd> {
         self.end.lock().clone()
     }

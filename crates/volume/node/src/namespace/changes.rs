@@ -148,7 +148,7 @@ pub(super) fn all(tables: &Tables) -> impl Iterator<Item = NameChange> {
         .chain(tables.log_set().cloned().map(NameChange::LogSet))
 }
 
-/// The server's checkpoint in MySQL's redo log after these changes; `before` is what the log was.
+/// The server's checkpoint in MySQL's redo log after these changes; `before` is the former log.
 pub(super) fn log_set_checkpoint_after(before: Option<&LogSetEntry>, changes: &[NameChange]) -> Option<Lsn> {
     let after = |change: &NameChange| match change {
         NameChange::LogSet(log_set) => Some(log_set.checkpoint_server_lsn),
@@ -159,7 +159,7 @@ pub(super) fn log_set_checkpoint_after(before: Option<&LogSetEntry>, changes: &[
     LogSetEntry { checkpoint_server_lsn: lsn, ..LogSetEntry::default() }.checkpoint()
 }
 
-/// The redo log file after these changes; `before` is what it was.
+/// The redo log file after these changes; `before` is the former one.
 pub(super) fn log_file_after(before: Option<&LogFileEntry>, changes: &[NameChange]) -> Option<LogFileEntry> {
     let mut log_file = before.cloned();
     for change in changes {

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub struct LogSetEntry {
     /// By relative path.
     pub files: BTreeMap<String, LogSetFile>,
-    /// The checkpoint that the server has written last, as it counts; 0: there is none.
+    /// The checkpoint that the server has written last, as a server LSN; 0: there is none.
     pub checkpoint_server_lsn: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct LogSetFile {
 }
 
 impl LogSetFile {
-    /// Its header; `None`: it has none, or not one that is in use.
+    /// Its header; `None`: missing, or not in use.
     pub fn parsed_header(&self) -> Option<LogFileHeader> {
         LogFileHeader::parse(self.header.first_chunk()?).ok()
     }
@@ -52,7 +52,7 @@ impl LogSetEntry {
     /// One of the first blocks of a file was written. Returns the new checkpoint, if it was one.
     ///
     /// # Errors
-    /// For people: the block is none that can be followed.
+    /// The reason why the block cannot be followed, for people.
     pub fn write_front(
         &mut self,
         path: &str,

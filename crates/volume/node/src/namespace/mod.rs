@@ -9,12 +9,12 @@
 //! follow without a copy of all entries.
 //!
 //! Three kinds of numbers:
-//! * a *file* ([`FileId`]) is what the server opened; it survives a rename;
+//! * a *file* ([`FileId`]) is a file that the server opened; it survives a rename;
 //! * an *object* ([`ObjectId`]) is one incarnation of a tablespace in the page store. Dropping a tablespace, or
 //!   truncating an undo tablespace, ends the object, and every record indexed for it becomes void;
-//! * a *space* is the server's tablespace id. FILE_ records and observed page writes say which file holds it;
-//!   nothing else does. Names follow the server's system calls, not the FILE_ records, because that is what its
-//!   own directory would look like at the same point of the stream.
+//! * a *space* is the server's tablespace id. Only FILE_ records and observed page writes bind it to a file. Names
+//!   follow the server's system calls, not the FILE_ records, because its own directory would look like that at the
+//!   same point of the stream.
 
 mod changes;
 mod log_set;
@@ -53,8 +53,8 @@ pub struct FileEntry {
     pub object: Option<u32>,
     /// Offset of its first byte inside the tablespace (second and later files of the system tablespace).
     pub first_byte: u64,
-    /// The redo says that it is deleted, and its unlink has not been seen. The server lets writes end that are under
-    /// way then, so pages may still come for it; they are of nothing.
+    /// Redo has deleted it, and its unlink has not arrived. The server completes the writes that are under way then, so
+    /// pages may still come for it; they belong to nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_deleted: bool,
 }
@@ -288,7 +288,7 @@ impl Namespace {
 /// A path of the stream as text.
 ///
 /// # Errors
-/// If it is not UTF-8. The server encodes identifiers in ASCII; such a file is none of its own.
+/// If it is not UTF-8. The server encodes identifiers in ASCII; such a file is not its own.
 pub fn text_path(path: &[u8]) -> Result<String, NodeError> {
     match std::str::from_utf8(path) {
         Ok(text) => Ok(text.to_owned()),

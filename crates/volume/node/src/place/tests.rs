@@ -22,7 +22,7 @@ fn a_part_stays_where_it_was_made() {
         assert_eq!(found.to_string(), made.to_string());
     }
     assert!(!directory.path().join("other").exists());
-    // In the volume's own directory unless told otherwise.
+    // In the volume's own directory by default.
     let log = find_or_create(site(&volume, &devices), Part::Log, None).unwrap();
     assert_eq!(log.to_string(), volume.join("log").display().to_string());
     remove_volume_directory(&volume, &devices, &Arc::default()).unwrap();

@@ -120,7 +120,7 @@ impl Checksums {
         Ok(None)
     }
 
-    /// Puts into the file what is new. It is only a cache, so a full disk is no reason for more than a warning.
+    /// Writes new entries to the file. It is only a cache, so a full disk only causes a warning.
     pub fn save(&self, directory: &Folder) {
         let is_new = std::mem::take(&mut self.state.lock().is_new);
         if is_new && let Err(error) = self.write(directory) {
@@ -154,7 +154,7 @@ impl Checksums {
             state.must_forget = false;
             for (file, known) in &mut state.known {
                 if known.checksum.len_bytes >= SAVED_FROM_BYTES {
-                    // From now on: what is forgotten while it is being written must be taken out again.
+                    // From now on: an entry that is discarded during the write must be removed again.
                     known.is_saved = true;
                     files.push((file.0, known.checksum.len_bytes, known.checksum.crc));
                 }

@@ -1,7 +1,7 @@
 //! From an accepted socket to a connection whose role, volume and rights are known.
 //!
-//! Until then nothing is allocated by what the peer says, everything has one deadline, and no more than a fixed
-//! number of peers is this far.
+//! Until then no allocation depends on the peer's input, everything has one deadline, and only a fixed number of peers
+//! may be this far.
 
 use super::admission::{Arrived, ConnectionLimits, Ender, Present};
 use super::listen::Incoming;

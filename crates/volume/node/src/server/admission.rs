@@ -17,7 +17,7 @@ use std::time::Duration;
 /// How many connections a node serves and how long it waits for them.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
-    /// Connections that have not said a valid Hello. Default 256.
+    /// Connections that have not sent a valid Hello. Default 256.
     pub greeting: usize,
     /// Time for TLS and Hello together. Default 10 s.
     pub greeting_timeout: Duration,
@@ -25,10 +25,9 @@ pub struct ConnectionLimits {
     pub total: usize,
     /// Of these, those of one volume; a server has at most 66. Default 256.
     pub per_volume: usize,
-    /// A control connection that asks for nothing so long is closed, and an export it held is released.
-    /// Default 10 min.
+    /// A control connection without a request for this time is closed, and its export is released. Default 10 min.
     pub idle_control: Duration,
-    /// A peer that takes nothing of what is written to it for so long is gone. Default 30 s.
+    /// A peer that reads nothing for this time while bytes are written to it is gone. Default 30 s.
     pub write_timeout: Duration,
 }
 

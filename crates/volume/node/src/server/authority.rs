@@ -64,7 +64,7 @@ fn check_administrator(identity: &Identity, what: &str) -> Result<(), String> {
     Err(format!("{what} needs the administrator's certificate; this one is for {identity}"))
 }
 
-/// Leaves of a status what the asker may see.
+/// Removes everything from a status that the peer may not see.
 pub fn restrict(identity: &Identity, status: &mut NodeStatus) {
     status.volumes.retain(|volume| identity.may_use(&volume.name));
 }

@@ -19,7 +19,7 @@ impl Complaints {
         Self { since: time::now(), said: 0, unsaid: 0 }
     }
 
-    /// Another one. `None`: it must not be said; else how many were not said since the last one that was.
+    /// Counts another one. `None`: it must not be logged; else the number of suppressed ones since the last logged one.
     pub fn next(&mut self) -> Option<u64> {
         if time::elapsed(self.since) >= INTERVAL {
             self.since = time::now();

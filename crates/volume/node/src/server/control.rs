@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 
 /// Longest frame: a piece of a file with its offset. Requests are shorter.
 const FRAME_LIMIT_BYTES: usize = MAX_DATA_LEN_BYTES + 8;
-/// Longest text about who attaches.
+/// Longest name of an attaching client.
 const WHO_LIMIT_CHARACTERS: usize = 256;
 
 pub(super) struct Session<'s> {

@@ -115,7 +115,7 @@ impl Node {
         Ok(node)
     }
 
-    /// The volumes in the data directory. Removes what is left of imports and deletions that did not finish.
+    /// The volumes in the data directory. Removes the remains of unfinished imports and deletions.
     fn find_volumes(&self) -> Result<Vec<String>, NodeError> {
         let directory = self.options.data_directory.join("volumes");
         let failed = |error| NodeError::io("list", &directory, error);
@@ -182,8 +182,8 @@ impl Node {
     }
 
     /// Ends [`Node::serve`], all connections and all volumes. Safe to call from a signal thread; needs no network. It
-    /// waits for the volumes' threads, and a thread waits for what its device does; [`Node::stop_waits_for`] says
-    /// which.
+    /// waits for the volumes' threads, and a thread waits for its device; [`Node::stop_waits_for`] names the current
+    /// wait.
     pub fn stop(&self) {
         self.listener.stop();
         self.stopping.run("the list of connections".to_owned(), || self.admission.close());
@@ -209,7 +209,7 @@ impl Node {
         self.stopping.describe()
     }
 
-    /// Why a volume cannot be served: it could not be opened, or there is none.
+    /// Reason why a volume cannot be served: opening failed, or there is none.
     fn why_no_volume(&self, name: &str) -> String {
         match self.unusable.lock().get(name) {
             Some(reason) => format!("volume {name} could not be opened: {reason}"),
@@ -273,7 +273,7 @@ impl Node {
     }
 }
 
-/// Plain text is for this host only, unless the operator says that the network is trusted.
+/// Plain text is for this host only, unless the operator trusts the network.
 fn check_exposure(options: &NodeOptions, address: SocketAddr) -> Result<(), NodeError> {
     if options.tls.is_some() || address.ip().to_canonical().is_loopback() {
         return Ok(());

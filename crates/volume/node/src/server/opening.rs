@@ -67,7 +67,7 @@ impl Opening {
     fn run(&self, node: &Node) {
         while let Some(name) = self.take_next() {
             let directory = node.volume_directory(&name);
-            // A thread that is gone without a word would leave everybody waiting for the volume.
+            // A thread that ended silently would block every request for the volume.
             let open = || Volume::open(&name, &directory, &node.options);
             let opened = std::panic::catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|_| {
                 let reason = "opening it met a defect of the node; see the node's error output";

@@ -148,7 +148,7 @@ impl ViewSource for VolumeReader {
     fn scratch_file(&self) -> std::io::Result<File> {
         let mut options = File::options();
         options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
-        // Where the volume is encrypted, so is the file.
+        // The file is encrypted if the volume is.
         options.open(self.volume().map_err(std::io::Error::other)?.directory())
     }
 

@@ -1,6 +1,6 @@
 //! Requests of readers on a control connection (see [`crate::volume`]'s views).
 //!
-//! Invariant: a moment and the log that are kept for a reader are given up with the connection that asked for them.
+//! Invariant: a moment and a log that are kept for a reader are given up with the connection that requested them.
 
 use super::control::Session;
 use crate::error::NodeError;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Reading {
     moment: Option<KeptMoment>,
-    /// The volume whose log it follows, and where it stands.
+    /// The volume whose log it follows, with its progress.
     log: Option<(String, Follower)>,
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where something lies in the file.
+/// A range of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsideRange {
     offset_bytes: u64,
@@ -48,7 +48,7 @@ impl Aside {
         Ok(Self { file, path, room: Mutex::default() })
     }
 
-    /// Puts bytes aside.
+    /// Stores a copy of bytes.
     ///
     /// # Errors
     /// [`NodeError::Io`].

@@ -10,7 +10,7 @@
 //!
 //! A failure to copy (a full disk) makes the snapshot unusable; the volume is not affected.
 //!
-//! Lock order: pages or plain, then the file's free ranges; all are leaves for everybody else.
+//! Lock order: pages or plain, then the file's free ranges; all are leaves for other code.
 
 mod aside;
 pub mod pages;
@@ -46,7 +46,7 @@ impl Snapshot {
     /// The state as of `point`, up to which nothing need be applied yet; nothing after it may have been.
     ///
     /// # Errors
-    /// [`NodeError::Io`] if there is no place to put things aside.
+    /// [`NodeError::Io`] if the file for copies cannot be created.
     pub fn new(point: Point, folder: &Folder, name: &str) -> Result<Self, NodeError> {
         let aside = Arc::new(Aside::create(folder, name)?);
         Ok(Self {

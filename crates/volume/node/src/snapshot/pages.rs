@@ -61,7 +61,7 @@ impl PagesAside {
     /// The copy of a page as of the snapshot, if there is one.
     ///
     /// # Errors
-    /// [`NodeError::Io`]; [`NodeError::Refused`] for a page that was passed: what is stored may be newer.
+    /// [`NodeError::Io`]; [`NodeError::Refused`] for a page that was passed: the stored page may be newer.
     pub fn get(&self, key: PageKey) -> Result<Option<Vec<u8>>, NodeError> {
         let state = self.state.lock();
         if state.next_pages.get(&key.object()).is_some_and(|next| key.page_no() < *next) {

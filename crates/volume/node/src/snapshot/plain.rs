@@ -26,7 +26,7 @@ struct Changed {
     /// Length at the point in bytes; 0 for a file that was created after it.
     len_bytes: u64,
     blocks: BTreeMap<u64, AsideRange>,
-    /// Where everything else still is, once the file was removed or emptied.
+    /// All other content, once the file was removed or emptied.
     former: Option<Arc<dyn StorageFile>>,
     /// It was removed or emptied: no later change concerns the snapshot.
     is_detached: bool,
@@ -75,7 +75,7 @@ impl PlainAside {
         }
     }
 
-    /// Puts the blocks of a range aside that are of the state and are not aside yet.
+    /// Copies the blocks of a range that belong to the snapshot and have no copy yet.
     fn keep(
         &self,
         changed: &mut Changed,

@@ -94,7 +94,7 @@ fn plain_files_are_read_as_they_were_whatever_is_written_meanwhile() {
             was.insert(id, contents);
         }
         let snapshot = snapshot(&directory);
-        // File 4 comes later and is none of the state.
+        // File 4 comes later and is not in the snapshot.
         let change = |rng: &mut fastrand::Rng| {
             let file = FileId(rng.u32(..5));
             let change = any_change(rng, file, 30_000);

@@ -70,9 +70,8 @@ impl Batch {
     }
 }
 
-/// How much of the stream to apply at once. Room in the log buffer comes when all of it is applied, so not more than
-/// half of that; but if what waits is longer than the log buffer, as after a start, there is none before all is
-/// applied.
+/// Stream bytes to apply at once. Room in the log buffer comes when all of them are applied, so at most half of the
+/// buffer. If the backlog is longer than the log buffer, as after a start, there is no room before all is applied.
 fn most_bytes(closed: &[Arc<Table>], ring_len_bytes: u64) -> u64 {
     let waiting: u64 = closed.iter().map(|table| table.stream_bytes()).sum();
     if waiting > ring_len_bytes { waiting } else { ring_len_bytes / 2 }
@@ -94,7 +93,7 @@ fn count_together(
     tables.iter().enumerate().take_while(fits).count()
 }
 
-/// The other parts that applying looks at.
+/// The other parts that applying uses.
 #[derive(Clone, Copy)]
 pub struct Sources<'v> {
     /// D, and the log that is given up.
@@ -116,7 +115,7 @@ pub struct Sources<'v> {
 /// Page store, checkpoint, repairs and cuts.
 pub struct Applying {
     context: Arc<Context>,
-    /// Where pages are.
+    /// Store of the pages.
     pub store: Box<dyn PageStore>,
     /// The same, for people.
     pub description: Description,
@@ -169,7 +168,7 @@ impl Applying {
         (checkpoint.applied, checkpoint.log_start)
     }
 
-    /// Removes objects that the names do not know: frames after the checkpoint made them, and will make them again.
+    /// Removes objects that are not in the names: frames after the checkpoint made them, and will make them again.
     ///
     /// # Errors
     /// [`NodeError::PageStore`].
@@ -268,7 +267,7 @@ impl Applying {
         self.context.with_retry(Waiter::Pages, || Ok(self.store.seal()?))?;
         let log_start = self.next_log_start(&end, sources.receiving);
         self.context.with_retry(Waiter::Pages, || self.write_checkpoint(&end, log_start))?;
-        // Before A moves, so that who sees A sees what it took.
+        // Before A moves, so that the counters include this work when A shows it.
         self.count(&tables, &end, applied);
         self.finish_tables(sources, &tables, &end, log_start)
     }

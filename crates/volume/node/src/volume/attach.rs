@@ -1,5 +1,5 @@
-//! How servers come to a volume: attaching, log and notices connections. The flows across receiving, indexing, plain
-//! files and session; the state is theirs.
+//! Connections of servers to a volume: attaching, log and notices connections. These are flows across receiving,
+//! indexing, plain files and session, which own the state.
 //!
 //! Attaching fences the previous server, so every reason to refuse is checked first: the volume has stopped, waits for
 //! room, or makes no progress. All received frames are durable, parsed and executed by then, so that only frames that
@@ -21,7 +21,7 @@ use redoubt_wire::{FrameHeader, ServerVersion};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long what was received may take to become durable, parsed and executed.
+/// Timeout for received frames to become durable, parsed and executed.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Attach cuts the old server's connection off when nothing has come on it for this long. A server that is gone, or has
@@ -53,7 +53,7 @@ impl Volume {
         self.session.check_fence(hello)
     }
 
-    /// Accepts a log connection, or says why not. A full log buffer is no reason.
+    /// Accepts a log connection, or returns the refusal. A full log buffer is no reason.
     ///
     /// # Errors
     /// The refusal to send.
@@ -86,8 +86,8 @@ impl Volume {
         Ok(Accepted { connection, welcome })
     }
 
-    /// From now on notices go to `stream`, after `welcome`, and after one that tells where D is and one that tells what
-    /// keeps it from moving, if something does. Returns what `welcome` did.
+    /// Sends notices to `stream` from now on, after `welcome` and the notices of the present state: D, the reason if D
+    /// cannot move, and the trace if one is on. Returns the result of `welcome`.
     ///
     /// # Errors
     /// The refusal to send: the server has no log connection, or another writes the volume.
@@ -124,7 +124,7 @@ impl Volume {
         self.receiving.receive(connection, wire)
     }
 
-    /// Writes what was received to the log device (see [`super::receiving`]).
+    /// Writes the received frames to the log device (see [`super::receiving`]).
     ///
     /// # Errors
     /// The error that stopped the volume.

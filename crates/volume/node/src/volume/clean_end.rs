@@ -8,7 +8,7 @@
 //!
 //! Not where recovery does more than apply redo to pages. There the server recovers from its own checkpoint, as ever:
 //!
-//! * a file operation that the redo tells of and that was not done: the server was killed between the two;
+//! * a file operation that is in the redo and was not done: the server was killed between the two;
 //! * a file operation that was done and whose transaction may not have been committed. The rollback takes it back, but
 //!   the server knows from the redo alone that `t.ibd` is not the `t` of its dictionary, where `t` is still the table
 //!   that was renamed away. Without that redo it refuses to load the file, and `t` is gone. The duration of such a
@@ -81,7 +81,7 @@ pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<(CleanEnd
     Ok((CleanEnd::at(end, &geometry), slot))
 }
 
-/// A tablespace file whose creation, deletion or rename the redo tells of and that the file does not show.
+/// A tablespace file whose creation, deletion or rename is in the redo and was not done.
 fn unfinished_file_operation(names: &Namespace) -> Option<&str> {
     let is_unfinished = |entry: &crate::namespace::FileEntry| {
         let Some(object) = entry.object.map(ObjectId) else { return true };

@@ -47,7 +47,7 @@ pub enum Waiter {
 pub enum Condition {
     /// It does.
     Running,
-    /// Something must happen outside (room on the disk); the text says what.
+    /// Something outside must happen first (room on the disk); the text describes it.
     Waiting(String),
     /// For good, until the node is restarted.
     Stopped(String),
@@ -118,7 +118,7 @@ impl Context {
         self.stopped.lock().clone()
     }
 
-    /// The error of whatever a closed volume could not do.
+    /// Error of any action that a closed volume could not complete.
     pub fn stopped_error(&self) -> NodeError {
         NodeError::Stopped(self.stopped().unwrap_or_else(|| "it is being closed".to_owned()))
     }
@@ -134,7 +134,8 @@ impl Context {
         self.is_shutting_down.load(Ordering::Acquire)
     }
 
-    /// Stops the volume for good and tells the server why. False: it had stopped already. The caller closes the parts.
+    /// Stops the volume for good and sends the reason to the server. False: it had stopped already. The caller closes
+    /// the parts.
     pub fn stop(&self, reason: &str) -> bool {
         {
             let mut stopped = self.stopped.lock();

@@ -80,7 +80,7 @@ impl Exports {
         }
     }
 
-    /// Where the export's state ends, as long as not everything in it is applied.
+    /// End of the export's stream, as long as not all of it is applied.
     pub fn unapplied_point(&self) -> Option<Seq> {
         let snapshot = self.current()?;
         snapshot.names().is_none().then(|| snapshot.point().seq)
@@ -182,7 +182,7 @@ impl Volume {
             self.receiving.retention.pin(checkpoint)
         };
         let snapshot = {
-            // No frame comes in between: what is received now is what is exported.
+            // No frame comes in between: the export holds exactly the frames received now.
             let appending = self.receiving.pause_appending().ok_or_else(|| self.still_full())?;
             let point = self.receiving.buffer.received();
             let name = format!("export-{}", self.session.next_connection());
@@ -230,8 +230,8 @@ impl Volume {
         export.snapshot.plain.len_bytes(file, &self.plain)
     }
 
-    /// Bytes of a file of an export. Each file is read once, from its beginning to its end: what was read is not kept
-    /// as it was any longer.
+    /// Bytes of a file of an export. Each file is read once, from its beginning to its end: the part that was read is
+    /// not retained any longer.
     ///
     /// # Errors
     /// [`NodeError::Refused`] for a path that is not in it, and for a state that could not be kept.

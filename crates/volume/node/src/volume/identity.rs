@@ -27,10 +27,10 @@ pub struct Identity {
     /// The server that it was attached for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attached_server: Option<ServerVersion>,
-    /// The newest server that has changed pages of it; an older series can no longer start from what is stored.
+    /// The newest server that has changed its pages; an older series can no longer start from the stored state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_server: Option<ServerVersion>,
-    /// Where the redo of the import ends that made the volume, if the server had not been shut down; else 0.
+    /// End of the redo of the import that made the volume, if the server had not been shut down; else 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub imported_to_lsn: u64,
     /// It was created encrypted ([`crate::at_rest`]). Its directory shows that too; this field reveals a copy in clear.

@@ -70,7 +70,7 @@ fn cut_block() -> NodeError {
 }
 
 impl ImportedLog {
-    /// Where its redo ends, if the server was not shut down.
+    /// End of its redo, if the server was not shut down.
     fn unclean_end(&self) -> Option<Lsn> {
         let len_bytes = self.redo.len() as u64;
         let is_clean = match self.shape {
@@ -145,7 +145,7 @@ impl Import {
         family: Family,
         system_files: &[(String, u64)],
     ) -> Result<Self, NodeError> {
-        // First of all: what is made elsewhere for the volume can be found, and removed, only by its id.
+        // First of all: parts of the volume elsewhere can be found, and removed, only by its id.
         let identity = Identity::at(&home);
         let own = home.own()?;
         identity.write(&own)?;
@@ -172,7 +172,7 @@ impl Import {
         })
     }
 
-    /// Where it is being built.
+    /// Directory in which it is being built.
     pub fn path(&self) -> &Path {
         &self.directory
     }
@@ -212,7 +212,7 @@ impl Import {
     /// Bytes of a file. Page 0 of a tablespace must come in its first piece.
     ///
     /// # Errors
-    /// [`NodeError::Page`] if page 0 does not say what the tablespace is.
+    /// [`NodeError::Page`] if page 0 does not identify the tablespace.
     pub fn write(&mut self, file: FileId, offset_bytes: u64, bytes: &[u8]) -> Result<(), NodeError> {
         let Some(entry) = self.names.file(file).cloned() else {
             return Err(NodeError::Refused(format!("file {} is not being imported", file.0)));

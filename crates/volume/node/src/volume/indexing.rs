@@ -263,8 +263,8 @@ impl Indexing {
         }
     }
 
-    /// Identity and format of a page; `None` if its object is dead for good, which `is_over` says of the point where it
-    /// died.
+    /// Identity and format of a page; `None` if its object is dead for good. `is_over` decides this for the position at
+    /// which the object died.
     pub fn describe(&self, key: PageKey, is_over: impl FnOnce(Seq) -> bool) -> Option<Described> {
         let of = |family: Family, entry: &ObjectEntry| {
             let page_id = PageId::new(entry.space.unwrap_or(u32::MAX), key.page_no());

@@ -20,7 +20,7 @@
 //! | [`context`] | whether the volume works; counters; [`notices`], the way to the server | |
 //! | [`session`] | generation, and which server process is connected | |
 //! | [`receiving`] | log buffer, log device, which connection may append; [`retention`] of the log | W, D |
-//! | [`indexing`] | log index, names, what is dying | P |
+//! | [`indexing`] | log index, names, dying objects | P |
 //! | [`crate::plain`] | contents of plain files and the queue of their changes | X |
 //! | [`applying`] | page store, checkpoint | A |
 //! | [`export`] | the state that is being exported ([`crate::snapshot`]) | |
@@ -112,7 +112,7 @@ pub struct Volume {
     moment: view::CurrentMoment,
     /// The redo log file that a starting server reads.
     server_log: Mutex<Option<server_log::ServerLog>>,
-    /// Where the log ended when the volume was opened.
+    /// End of the log when the volume was opened.
     recovered_seq: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Its key, if it is encrypted. The last field: it goes when the volume's files are closed.
@@ -122,7 +122,7 @@ pub struct Volume {
 /// Body of a thread of a volume.
 type Loop = fn(&Volume) -> Result<(), NodeError>;
 
-/// Where the marks of a volume stand at one moment.
+/// Positions of a volume's marks at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Positions {
     /// W; `None`: just being moved.
@@ -148,8 +148,8 @@ impl Volume {
         Identity::at(home).write(&own)
     }
 
-    /// Opens a volume: recovers what is in its log and starts its threads. Reads are served at once; each waits
-    /// only until the parser has reached what it needs.
+    /// Opens a volume: recovers the frames in its log and starts its threads. Reads are served at once; each waits only
+    /// until the parser has reached its required position.
     ///
     /// # Errors
     /// Any [`NodeError`]; nothing was changed that a second try would miss.
@@ -219,8 +219,8 @@ impl Volume {
         loops.into_iter().try_for_each(|(what, run)| Self::start_thread(volume, what, run))
     }
 
-    /// Objects and plain files that the checkpoint does not know were made by frames after it; those frames will
-    /// make them again.
+    /// Removes objects and plain files that are not in the checkpoint: frames after it made them, and will make them
+    /// again.
     fn remove_leftovers(&self) -> Result<(), NodeError> {
         let names = self.indexing.names.read();
         self.applying.remove_leftovers(&names)?;
@@ -232,7 +232,7 @@ impl Volume {
         let thread = redoubt_sync::thread::Builder::new()
             .name(format!("{what}-{}", volume.context.name))
             .spawn(move || {
-                // A thread that is gone without a word would leave everybody waiting for it.
+                // A thread that ended silently would block every thread that waits for it.
                 match std::panic::catch_unwind(AssertUnwindSafe(|| run(&of))) {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => of.stop(&error.to_string()),
@@ -346,7 +346,7 @@ impl Volume {
         self.context.own.path()
     }
 
-    /// Where it stands, without waiting for anybody: for those who watch it at every step.
+    /// Its marks, without waiting: for checks at every step.
     pub fn positions(&self) -> Positions {
         let durable = self.receiving.durable();
         Positions {
@@ -384,7 +384,7 @@ impl Volume {
         self.context.is_shutting_down()
     }
 
-    /// Stops the volume for good and tells the server why. Only the first reason counts.
+    /// Stops the volume for good and sends the reason to the server. Only the first reason counts.
     pub fn stop(&self, reason: &str) {
         if self.context.stop(reason) {
             self.close();

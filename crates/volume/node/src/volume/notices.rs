@@ -1,7 +1,7 @@
 //! The way from a volume to its server: the connection on which notices go, if there is one.
 //!
-//! Any thread may send. A connection that fails is closed, which ends the server's log connection as well: it then
-//! knows that it must connect again.
+//! Any thread may send. A connection that fails is closed, which ends the server's log connection as well: the server
+//! then connects again.
 //!
 //! Lock order: line, then writer. The line's lock is never held while a notice is written.
 
@@ -37,7 +37,7 @@ impl NoticeWriter {
     }
 }
 
-/// Where notices go. Ends its connection when it is dropped.
+/// The connection for notices. It ends when this is dropped.
 struct Line {
     stream: Arc<dyn Connection>,
     writer: Arc<Mutex<NoticeWriter>>,

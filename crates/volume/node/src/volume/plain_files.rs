@@ -36,7 +36,7 @@ impl Volume {
     /// names is held while files are read.
     ///
     /// # Errors
-    /// [`NodeError::NotNow`] if what was received does not become durable; [`NodeError::Stopped`], [`NodeError::Io`].
+    /// [`NodeError::NotNow`] if the received frames do not become durable; [`NodeError::Stopped`], [`NodeError::Io`].
     pub fn list(&self) -> Result<Attachment, NodeError> {
         self.context.check_running()?;
         self.drain()?;

@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Time that a read waits for the parser, and for D, before it fails.
 const NEED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where a file's bytes are.
+/// Location of a file's bytes.
 #[derive(Clone, Copy)]
 pub(super) struct FileLocation {
     pub object: ObjectId,
@@ -161,7 +161,7 @@ impl Volume {
         })
     }
 
-    /// Where the bytes of a file are; `None`: nothing was ever written to it.
+    /// Location of a file's bytes; `None`: nothing was ever written to it.
     pub(super) fn locate(&self, file: FileId) -> Result<Option<FileLocation>, NodeError> {
         let names = self.indexing.names.read();
         let entry = names

@@ -1,8 +1,8 @@
 //! Receives frames from the server and makes them durable: W and D.
 //!
-//! Owns the log buffer, the log device and which connection may append. A frame is appended to the buffer by the thread
-//! of its connection, which then also writes to the device, unless another thread is at it. A device thread writes what
-//! no connection does; where the device is pipelined another one awaits its writes.
+//! Owns the log buffer, the log device, and the choice of the connection that may append. A connection's thread appends
+//! its frames to the buffer and then also writes to the device, unless another thread is writing. A device thread
+//! writes the frames that no connection writes; for a pipelined device, another thread waits for the writes.
 //!
 //! A connection that waits for room in a full buffer gives up when another takes its place: its frame was never
 //! acknowledged and is sent again. So a full buffer never keeps a server from connecting.
@@ -54,12 +54,12 @@ pub struct Receiving {
     context: Arc<Context>,
     /// Frames that were received and are not yet applied.
     pub buffer: LogBuffer,
-    /// From where on the log is kept.
+    /// The start of the retained log.
     pub retention: Arc<Retention>,
     device: Box<dyn LogDevice>,
     /// Warnings about the device for the operator.
     device_warnings: Vec<String>,
-    /// Where the log is.
+    /// Location of the log.
     log_place: String,
     /// Ends of the batches that a pipelined device is writing.
     written_ends: WrittenEnds,
@@ -95,7 +95,8 @@ impl Receiving {
         &self.durable
     }
 
-    /// Only `connection` may append from now on (0: none), and nothing of another is under way any more.
+    /// Only `connection` may append from now on (0: none). When this returns, no append of another connection is under
+    /// way.
     pub fn set_current(&self, connection: u64) {
         self.current.store(connection, Ordering::Release);
         // A thread that waits for room for a frame of another connection gives up.
@@ -168,7 +169,7 @@ impl Receiving {
         self.buffer.wake_device();
     }
 
-    /// W -> D for whatever a connection does not write itself (see [`Receiving::write_received`]).
+    /// W -> D for frames that no connection writes itself (see [`Receiving::write_received`]).
     pub fn run_device(&self) -> Result<(), NodeError> {
         while self.buffer.wait_for_device_work() {
             let mut batch = self.device_turn.lock();
@@ -222,7 +223,7 @@ impl Receiving {
         }
     }
 
-    /// Awaits what a pipelined device is writing.
+    /// Waits for the writes of a pipelined device.
     pub fn run_durable(&self) -> Result<(), NodeError> {
         while let Some(first) = self.written_ends.first() {
             let durable = self.device.wait_durable(first.seq)?;
@@ -233,7 +234,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Everything before `end`, which was handed to the device at `since`, is durable: moves D and tells the server.
+    /// Everything before `end`, which the device received at `since`, is durable: moves D and notifies the server.
     fn became_durable(&self, end: Point, since: Instant) {
         self.context.figures.log_write.record_since(since);
         self.context.tracer.durable(end);

@@ -1,7 +1,7 @@
-//! From where on a volume's log is kept, and where in it the redo of an LSN is.
+//! The start of a volume's retained log, and the position of an LSN's redo in it.
 //!
-//! Invariant: the log is kept from the oldest of what the node's checkpoint and its pins need; for every LSN from there
-//! on a position at or before it is remembered.
+//! Invariant: the log is retained from the oldest point that the node's checkpoint or a pin needs. For every LSN from
+//! there on a position at or before it is remembered.
 //!
 //! A pin may have an end: a reader of the log as the server's log file gets no more than that file has room for. A
 //! reader that hangs would otherwise fill the node's disk.
@@ -40,7 +40,7 @@ impl Pinned {
     }
 }
 
-/// From where on a volume's log is kept, and where in it the redo of an LSN is.
+/// The start of a volume's retained log, and the position of an LSN's redo in it.
 #[derive(Default)]
 pub struct Retention(Mutex<RetentionState>);
 
@@ -51,7 +51,7 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// It has not come to its end: what it is for is in the log.
+    /// It has not ended: its redo is still in the log.
     pub fn is_kept(&self) -> bool {
         self.retention.0.lock().pins.iter().any(|pin| pin.number == self.number)
     }

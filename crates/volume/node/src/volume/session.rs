@@ -1,7 +1,8 @@
 //! The writer of a volume: the generation that was given out last, the server process of it, and its connection.
 //!
-//! *Attach* (`redoubt run`) takes a new generation, which fences the server before it. A *session* is one server
-//! process of a generation; it may lose its connection and come back, and then sends again what was not acknowledged.
+//! *Attach* (`redoubt run`) takes a new generation, which fences the previous server. A *session* is one server process
+//! of a generation. It may lose its connection and reconnect, and then sends again everything that was not
+//! acknowledged.
 //!
 //! Invariants: the generation on disk is never older than one that was given out; at most one connection is the
 //! session's.

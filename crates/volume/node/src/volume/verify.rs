@@ -1,8 +1,8 @@
 //! Self-verification: comparing a page that the server would have written with the node's page.
 //!
 //! Owns the differences that were found. Any of them stops the volume at once, also for later starts of the node (file
-//! `stopped`). The report file names the page and both LSNs; when the server still has the page's image, it is asked
-//! for and the differing byte ranges and both images are added.
+//! `stopped`). The report file names the page and both LSNs. If the server still has the page's image, the node
+//! requests it and adds the differing byte ranges and both images.
 //!
 //! Lock: a leaf.
 
@@ -114,7 +114,7 @@ impl Verification {
     /// Completes the report of a mismatch with the server's image.
     ///
     /// # Errors
-    /// [`NodeError::Refused`] for an image that was not asked for; [`NodeError::Io`].
+    /// [`NodeError::Refused`] for an image that was not requested; [`NodeError::Io`].
     pub fn mismatch_image(&self, path: &[u8], page_no: u32, lsn: Lsn, page: &[u8]) -> Result<(), NodeError> {
         let mut mismatches = self.mismatches.lock();
         let found =

@@ -5,9 +5,9 @@
 //! *moment* is an export whose files may be read in any order, any number of times. It retains everything until it
 //! ends.
 //!
-//! The redo log of a live view is followed: from its first question on, a follower has what the server's checkpoint
-//! needs, and the log is pinned at what it was given last. So a reader that continues asking gets all redo, whatever the
-//! server's checkpoint does meanwhile.
+//! The redo log of a live view is followed. From its first question on, a follower receives the redo that the server's
+//! checkpoint needs, and the log is pinned at the end of the last answer. So a reader that continues asking gets all
+//! redo, whatever the server's checkpoint does meanwhile.
 //!
 //! Owns the moment that there may be. Lock: a leaf.
 
@@ -34,7 +34,7 @@ const FIRST_LOG_FILE: FileId = FileId(u32::MAX);
 #[derive(Default)]
 pub struct CurrentMoment(Mutex<Option<(u64, Arc<Export>)>>);
 
-/// Where a reader of the redo log stands.
+/// Progress of a reader of the redo log.
 pub struct Follower {
     /// Keeps the log from there on, as long as the server's log file would.
     pin: Pin,
@@ -46,7 +46,7 @@ pub struct Follower {
 pub struct NextRedo {
     /// The answer.
     pub log: ViewLog,
-    /// Where it stands afterwards.
+    /// Progress after the answer.
     pub follower: Follower,
     geometry: LogGeometry,
     end: Point,
@@ -95,8 +95,8 @@ impl Volume {
         }
     }
 
-    /// Waits until everything received is in the names and in the plain files. Only what changes these need be durable
-    /// for it: a reader that asks about many files does not wait for the log with each.
+    /// Waits until everything received is in the names and in the plain files. Only changes of these must be durable: a
+    /// reader of many files does not wait for the log each time.
     fn settle(&self) -> Result<(), NodeError> {
         self.context.check_running()?;
         let received = self.receiving.buffer.received().seq;
@@ -130,7 +130,8 @@ impl Volume {
     /// Names of everything received so far, without checksums.
     ///
     /// # Errors
-    /// [`NodeError::NotNow`] if what was received is not executed in time; [`NodeError::Stopped`], [`NodeError::Io`].
+    /// [`NodeError::NotNow`] if the received frames are not executed in time; [`NodeError::Stopped`],
+    /// [`NodeError::Io`].
     pub fn live_names(&self) -> Result<Attachment, NodeError> {
         self.settle()?;
         self.attachment(&self.indexing.names.read(), self.session.identity().generation)
@@ -143,7 +144,7 @@ impl Volume {
     pub fn live_file(&self, path: &str) -> Result<Option<ViewFile>, NodeError> {
         self.settle()?;
         let found = stat(&self.indexing.names.read(), path);
-        // Not with the names locked: it asks the file system.
+        // Without the lock of the names: it reads from the file system.
         with_plain_len(found, |file| self.plain.len_bytes(file))
     }
 

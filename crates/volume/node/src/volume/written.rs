@@ -1,5 +1,5 @@
-//! Ends of what a pipelined log device is writing: between the thread that hands frames to the device and the one
-//! that waits for them to become durable.
+//! Ends of the batches that a pipelined log device is writing: between the thread that gives frames to the device and
+//! the thread that waits for them to become durable.
 //!
 //! Invariant: ends come in the order of positions and leave in it. The lock is a leaf.
 

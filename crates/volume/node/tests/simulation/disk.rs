@@ -254,7 +254,7 @@ impl SimHome {
     }
 }
 
-/// Opens a log as the options say.
+/// Opens a log with the options.
 pub fn open_log(
     disk: &SimDisk,
     dir: Arc<dyn StorageDir>,
@@ -312,7 +312,7 @@ impl Home for SimHome {
     }
 }
 
-/// A page store that sees what is written to it.
+/// A page store that observes its writes.
 struct WatchedStore {
     store: FilePageStore,
     facts: Arc<Facts>,

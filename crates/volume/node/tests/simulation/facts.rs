@@ -30,7 +30,7 @@ pub struct Counts {
     pub examined: u64,
     /// Frames that servers sent after a newer one had attached.
     pub strays: u64,
-    /// Pages that servers asked for after a newer one had attached.
+    /// Pages that servers requested after a newer one had attached.
     pub stray_reads: u64,
     /// Attaches that others raced with.
     pub races: u64,
@@ -186,7 +186,7 @@ impl Facts {
         inner.generation == generation && !inner.is_overtaken
     }
 
-    /// After a failed sync nothing may be said to be durable any more.
+    /// After a failed sync nothing more may be reported as durable.
     pub fn sync_failed(&self, part: Part) {
         let Some(volume) = self.volume() else { return };
         let at = volume.positions();

@@ -490,8 +490,7 @@ impl History {
         }
     }
 
-    /// Says what is wrong with a page read for a reader that needs everything before `need` and may see nothing that
-    /// is above `limit`.
+    /// Checks a page that was read for a reader that needs everything before `need` and may see nothing above `limit`.
     pub fn check_page(
         &self,
         space: Space,
@@ -524,7 +523,7 @@ impl History {
         ))
     }
 
-    /// The same for a state that holds exactly what is before `at`.
+    /// The same for a state that holds exactly the stream before `at`.
     pub fn check_held(&self, space: Space, page_no: u32, bytes: &[u8], at: u64) -> Result<(), String> {
         let versions = self.versions.get(&(space.number, page_no));
         let version = versions.and_then(|versions| versions.iter().rfind(|version| version.seq <= at));

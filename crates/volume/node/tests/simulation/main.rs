@@ -144,7 +144,7 @@ fn soak() {
     assert!(!totals.contains_key("failed"), "worlds fail, see above");
 }
 
-/// Runs the worlds from `first` on in a process of their own and adds what they came to.
+/// Runs the worlds from `first` on in a separate process and adds their sums.
 fn run_batch(first: u64, totals: &Mutex<BTreeMap<String, u64>>) {
     let output = child::command("batch").arg(first.to_string()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -30,7 +30,7 @@ struct State {
     pieces: VecDeque<(Instant, usize)>,
     /// Bytes that will still pass; then the connection breaks.
     left: Option<usize>,
-    /// Nothing more is written; the reader gets what is there.
+    /// Nothing more is written; the reader gets the remaining bytes.
     is_ended: bool,
     /// Nothing more is read or written.
     is_broken: bool,
@@ -217,7 +217,7 @@ impl End {
         self.to.state.lock().left = Some(bytes);
     }
 
-    /// It breaks now: what is under way is lost.
+    /// It breaks now: bytes under way are lost.
     pub fn reset(&self) {
         self.to.end(true);
         self.from.end(true);
@@ -241,7 +241,7 @@ impl Connection for End {
     }
 
     fn shutdown(&self) {
-        // The peer still gets what was written; here nothing more is read.
+        // The peer still gets the written bytes; here nothing more is read.
         self.to.end(false);
         self.from.end(true);
     }

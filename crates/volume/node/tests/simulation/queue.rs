@@ -8,7 +8,7 @@ use redoubt_wire::{Seq, WireError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Why the node and this library cannot go on from where the node stands.
+/// Reasons why the node and this library cannot resume at the node's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
     /// The node requests frames that were durable.
@@ -18,7 +18,7 @@ pub enum ResumeError {
          check the node before starting the server again"
     )]
     Lost {
-        /// Where the node stands.
+        /// Position of the node.
         wanted: u64,
         /// Oldest frame kept here.
         oldest: u64,
@@ -29,15 +29,15 @@ pub enum ResumeError {
          another server wrote to the volume"
     )]
     Ahead {
-        /// Where the node stands.
+        /// Position of the node.
         wanted: u64,
-        /// End of what was sent.
+        /// End of the sent frames.
         end: u64,
     },
-    /// The node stands inside a frame.
+    /// The node's position is inside a frame.
     #[error("the storage node expects position {wanted}, which is inside a frame; it stored a part of one")]
     InsideFrame {
-        /// Where the node stands.
+        /// Position of the node.
         wanted: u64,
     },
 }

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 pub const VOLUME: &str = "v";
 
-/// Where a server finds the node.
+/// Opens a connection to the node.
 pub type Dial = Arc<dyn Fn() -> Option<Arc<End>> + Send + Sync>;
 
 /// Orders to a server.
@@ -201,7 +201,7 @@ impl Server {
         }
     }
 
-    /// Connects, sends again what is not durable, and lets new frames through.
+    /// Connects, sends again the frames that are not durable, and lets new frames through.
     fn connect_log(&self) -> Result<Arc<End>> {
         let resume = {
             let link = self.link.lock();

@@ -1,9 +1,9 @@
 //! One simulated world: a node with one volume, servers, a disk, a network, and their faults.
 //!
-//! A seed says everything: settings of the node, workload, faults, who runs when. The first half is *storm*: faults
-//! of all kinds, and only safety is asked for. Then comes *calm*: no more faults, and everything must heal: a server
-//! of the newest generation gets all its frames made durable, A reaches W, every page and file is the model's, also
-//! after a power cut.
+//! A seed determines everything: settings of the node, workload, faults, scheduling. The first half is *storm*: faults
+//! of all kinds, and only safety is checked. Then comes *calm*: no more faults, and everything must heal. A server of
+//! the newest generation gets all its frames made durable, A reaches W, and every page and file equals the model's,
+//! also after a power cut.
 
 mod attach;
 mod held;
@@ -52,7 +52,7 @@ struct World {
     options: NodeOptions,
     rng: fastrand::Rng,
     node: Option<Node>,
-    /// Where the present node takes connections.
+    /// Listener of the present node.
     listener: Arc<Mutex<Listener>>,
     disk: SimDisk,
     servers: Vec<(u32, Arc<Server>)>,
@@ -126,7 +126,7 @@ impl World {
         self.calm();
         self.heal();
         self.examine();
-        // And once more from what a power cut leaves.
+        // And once more from the remains of a power cut.
         self.stop_servers();
         self.power_cut();
         self.heal();

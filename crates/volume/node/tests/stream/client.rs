@@ -1,4 +1,4 @@
-//! The other side of the wire protocol: what the preloaded library and the `redoubt` command do, as tests need it.
+//! The other side of the wire protocol: the preloaded library and the `redoubt` command, as far as tests need them.
 
 use redoubt_wire::compression::Compressor;
 use redoubt_wire::control::{

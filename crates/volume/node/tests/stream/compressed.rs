@@ -54,7 +54,7 @@ fn the_last_frames_of_a_server_that_ends_are_taken() {
     for round in 0..20u8 {
         log.send(&stream.change(3, &[round; 2000])).unwrap();
     }
-    // As after a kill: the kernel still sends what was written, and the next server's attachment takes it in.
+    // As after a kill: the kernel still sends the written bytes, and the next server's attach receives them.
     drop(log);
     let generation = fixture.control().attach("v").generation;
     let mut pages = PageClient::connect(fixture.address(), "v", generation).unwrap();
@@ -71,7 +71,7 @@ fn bytes_that_are_no_such_stream_end_the_connection_and_nothing_else() {
     drop(log);
     // After a length and the name of the algorithm: a frame of Zstandard with an end.
     let ended = compress(&[7; 500]).unwrap().split_off(4);
-    // One segment of 256 MiB: a window that a peer could want to have allocated.
+    // One segment of 256 MiB: a window that a peer could request.
     let vast = [0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0, 0x10, 0];
     let skipped = [0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
     let plain = Stream { seq: stream.seq, lsn: stream.lsn }.change(3, b"not compressed");

@@ -31,7 +31,7 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Two plain files, and a tablespace with pages that say `first`.
+/// Two plain files, and a tablespace with `first` in its pages.
 pub fn filled(fixture: &Fixture) -> (super::client::LogClient, Stream) {
     let mut stream = Stream::new();
     let mut client = fixture.log(1, 0);
@@ -59,7 +59,7 @@ fn an_export_is_the_moment_it_began_and_holds_nothing() {
         fixture.control().ask(&Request::VolumeDelete { volume: "v".to_owned(), force: false }).unwrap();
     assert!(matches!(&refused, Reply::Failed { message, .. } if message.contains("in use")), "{refused:?}");
 
-    // Several times what the log buffer holds: it must be applied meanwhile, plain files included.
+    // Several times the length of the log buffer: it must be applied meanwhile, plain files included.
     let start = stream.seq;
     while stream.seq - start < 4 * super::running::SMALL.ring {
         for page_no in 3..3 + PAGES {

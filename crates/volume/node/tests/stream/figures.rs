@@ -54,7 +54,7 @@ fn wait_applied(fixture: &Fixture, stream: &Stream) {
     }
 }
 
-/// Time for batches that change what a server changes all the time.
+/// Time for batches of the frequent changes of a server.
 fn batches(fixture: &Fixture, stream: &mut Stream) -> Duration {
     let mut log = fixture.log(2, 0);
     log.send(&stream.change(3, b"x")).unwrap();

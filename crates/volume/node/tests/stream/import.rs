@@ -17,7 +17,7 @@ const PAGES: usize = 8;
 /// DELETE_ROW_FORMAT_DYNAMIC of a record at 100: nothing that a page without index records takes.
 const DELETE: [u8; 4] = [9, 100, 5, 6];
 
-/// A tablespace file of which only page 0 was ever written.
+/// A tablespace file with only page 0 written.
 fn file(space: u32) -> Vec<u8> {
     let mut bytes = vec![0; PAGES * PAGE_LEN];
     let page0 = &mut bytes[..PAGE_LEN];

@@ -1,4 +1,4 @@
-//! Where the log of a volume is and which device writes it.
+//! Location of a volume's log, and the device that writes it.
 
 use super::client::{ControlClient, LogClient, PageClient};
 use super::protocol::{Stream, changed};
@@ -80,7 +80,7 @@ fn a_place_that_the_device_does_not_fit_is_refused_with_the_reason() {
     let odd = LogOptions { write_unit_bytes: Some(128), ..device(DeviceKind::Pmem) };
     let error = open(&odd).unwrap().to_string();
     assert!(error.contains("64, 256"), "{error}");
-    // The link is there, what it names is not: as if the file system for logs were not mounted.
+    // The link is there, its target is not: as if the file system for logs were not mounted.
     std::fs::remove_dir_all(directory.path().join("log")).unwrap();
     std::os::unix::fs::symlink(directory.path().join("gone"), directory.path().join("log")).unwrap();
     let error = open(&LogOptions::default()).unwrap().to_string();

@@ -91,7 +91,7 @@ fn list(node: &NodeProcess) -> (u32, u64) {
     (entry.checksum.unwrap(), read_bytes(node.id()) - before)
 }
 
-/// A node of old read each plain file into its memory, at each start of a server.
+/// Earlier nodes read each plain file into memory, at each start of a server.
 #[test]
 fn a_plain_file_longer_than_the_memory_is_read_once_and_in_pieces() {
     let directory = tempfile::tempdir().unwrap();

@@ -57,7 +57,7 @@ impl Fixture {
         LogClient::connect(self.address(), "v", self.generation, session, resume).unwrap()
     }
 
-    /// Where the node stands, and that it still answers.
+    /// Position of the node, which also shows that it still answers.
     fn next_seq(&self, session: u64) -> u64 {
         self.log(session, 0).welcome.next_seq.0
     }

@@ -1,4 +1,4 @@
-//! The reference page lists what a node counts.
+//! The reference page lists the node's counters.
 
 use super::protocol::Fixture;
 use redoubt_test_support::listed;

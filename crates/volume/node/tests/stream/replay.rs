@@ -56,7 +56,7 @@ impl Under {
     }
 }
 
-/// Memory, if there is a file system in it: small tables mean thousands of syncs, which are not what is tested.
+/// Memory, if there is a file system in it: small tables cause thousands of syncs, which are not under test.
 fn fast_directory() -> std::path::PathBuf {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
@@ -159,7 +159,7 @@ fn send_until(shared: &Shared<'_>, stop: Option<usize>, random: &mut fastrand::R
     shared.durable.fetch_max(client.durable, Ordering::AcqRel);
 }
 
-/// Reads random pages; each must be a version the server had, not older than what the read asked for.
+/// Reads random pages; each must be a version that the server had, not older than the read's required position.
 fn read_while_appending(shared: &Shared<'_>, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let recording = shared.recording;

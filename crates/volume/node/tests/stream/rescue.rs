@@ -119,7 +119,7 @@ fn is_rebuilt(mut prepared: Prepared, last: u8) {
         assert!(Instant::now() < deadline, "not written again");
     }
     assert_eq!(prepared.stored(), whole);
-    // Found by an export, it is not handed out either.
+    // An export that finds the damage does not return the page either.
     prepared.damage();
     let held = control.ask(&Request::ExportBegin { volume: "v".to_owned() }).unwrap();
     assert!(matches!(held, Reply::Attached(_)), "{held:?}");

@@ -1,4 +1,4 @@
-//! Peers that have not said who they are, and peers that may use one volume only: what they cannot do.
+//! Peers that have not identified themselves, and peers that may use one volume only: their limits.
 //!
 //! All limits are short ones set for the test; nothing sleeps to make time pass except the peers that are slow on
 //! purpose.
@@ -98,7 +98,7 @@ fn thousands_of_connections_lock_nobody_out() {
             // A new client gets in among them, and an existing one is served.
             assert_eq!(ControlClient::connect(node.address).unwrap().status().name, "v");
             assert_eq!(control.status().name, "v");
-            // Descriptors of the test itself are not what is tested.
+            // The test's own descriptors are not under test.
             silent.drain(..silent.len() - 16);
         }
     }
@@ -242,7 +242,7 @@ fn no_file_name_in_the_stream_leads_out_of_the_volume() {
         assert!(log.wait_closed(), "{:?} was taken", String::from_utf8_lossy(&path));
     }
     assert_eq!(control.status().w_lsn, 0);
-    // The same names in redo: the volume stops and says which.
+    // The same names in redo: the volume stops and reports which.
     for (n, name) in
         [&b"../../evil.ibd"[..], b"/tmp/evil.ibd", b"./d/../../evil.ibd", b"d/e\0vil.ibd"].iter().enumerate()
     {

@@ -21,7 +21,7 @@ fn bytes_of(policy: &fscrypt_policy_v2) -> [u8; POLICY_LEN_BYTES] {
 fn what_is_set_is_recognised_and_nothing_else() {
     let key = identifier(0x0a);
     let bytes = bytes_of(&policy_of(key));
-    // Version 2, AES-256-XTS, AES-256-CTS, names padded to 32 bytes: what the kernel gave for such a directory.
+    // Version 2, AES-256-XTS, AES-256-CTS, names padded to 32 bytes: the kernel's policy of such a directory.
     assert_eq!(bytes[..8], [2, 1, 4, 3, 0, 0, 0, 0]);
     let len_bytes = POLICY_LEN_BYTES as u64;
     assert_eq!(decode_policy(len_bytes, bytes), Policy::Ours(key));
@@ -42,7 +42,7 @@ fn answers_and_errors_are_told_apart() {
     assert_eq!(state(Err(Errno::NODATA)).unwrap(), Encryption::Clear);
     assert_eq!(state(Err(Errno::OPNOTSUPP)).unwrap(), Encryption::SwitchedOff);
     assert_eq!(state(Err(Errno::NOTTY)).unwrap(), Encryption::NoSuchCall);
-    // A policy that the kernel cannot read is not taken for none.
+    // A policy that the kernel cannot read does not count as none.
     assert!(state(Err(Errno::INVAL)).is_err() && state(Err(Errno::PERM)).is_err());
 }
 

@@ -50,7 +50,7 @@ fn at_each_end_that_a_checkpoint_may_refer_to_are_the_names_of_that_moment() {
     let mut file = NamesFile::create(&fixture.folder, 7, &base).unwrap();
     let mut ends = vec![(file.end(), base)];
     for (changes, state) in changes.iter().zip(states) {
-        // A checkpoint that was not written: what was appended for it is as if it had never been.
+        // A checkpoint that was not written: the changes appended for it have no effect.
         file.append(&[NameChange::DirectoryGone("never".repeat(2000))]).unwrap();
         file.append(changes).unwrap();
         file.keep();
@@ -98,7 +98,7 @@ fn damage_before_the_end_is_found_and_what_is_past_it_is_ignored() {
             Err(error) => assert!(reason(&error).contains("shorter than"), "cut at {at}: {error}"),
         }
     }
-    // A line is missing, and another end is asked for than the file has a line at.
+    // A missing line, and an end at which the file has no line end.
     let line = good.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     let next = line + good[line..].iter().position(|byte| *byte == b'\n').unwrap() + 1;
     let missing = [&good[..line], &good[next..]].concat();

@@ -1,4 +1,4 @@
-//! The names as simply as they can be said: every question looks at everything.
+//! A naive model of the names: every query scans everything.
 
 use super::super::*;
 use std::collections::BTreeMap;

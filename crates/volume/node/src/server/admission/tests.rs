@@ -3,7 +3,7 @@ use redoubt_transport::{Identity, Written};
 use std::io::Result as IoResult;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Only says whether it was ended.
+/// Only records whether it was ended.
 #[derive(Debug, Default)]
 struct Dummy(AtomicBool);
 

@@ -79,7 +79,7 @@ impl Server {
         false
     }
 
-    /// Sends a frame that no model knows, where it believes that the stream ends, or where it really ends.
+    /// Sends a frame that is not in the model, at the end of the stream as this server sees it, or at the real end.
     pub(super) fn send_stray(&self, rng: &mut fastrand::Rng) {
         if !self.tries_again() {
             return;

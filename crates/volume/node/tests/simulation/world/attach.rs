@@ -105,7 +105,7 @@ impl World {
     }
 }
 
-/// The answer and what follows from it are one moment: the model forgets what the node does not have.
+/// The answer and its effects are one step: the model forgets the frames that the node does not have.
 fn answered(volume: &Volume, attachment: &Attachment, facts: &Facts) -> (u64, u64) {
     let is_newest = facts.attached(attachment.generation);
     let positions = loop {
