@@ -1,4 +1,4 @@
-//! Speed of the way of redo through the node on one core: parser and index, building a page, applying a table.
+//! Speed of redo's path through the node on one core: parser and index, building a page, applying a table.
 
 #![allow(clippy::unwrap_used)] // A benchmark fails by panicking.
 
@@ -100,8 +100,8 @@ fn parse_and_index(bencher: Bencher<'_, '_>, pages: &str) {
         });
 }
 
-/// An index with one closed table of `per_page` mini-transactions on each of `pages` pages, 40 bytes each, and
-/// how many there are.
+/// An index with one closed table of `per_page` mini-transactions on each of `pages` pages, 40 bytes each, and the
+/// number of mini-transactions.
 fn filled(pages: u32, per_page: u32, plain: &PlainStore) -> (LogIndex, ObjectId, u64) {
     let names = RwLock::new(Namespace::default());
     let index = LogIndex::new(START);

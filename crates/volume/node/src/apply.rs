@@ -24,7 +24,7 @@ use std::sync::Arc;
 const PIECE_PAGES: usize = 128;
 /// Pieces that a worker has requested from the store and not yet built.
 const PIECES_AHEAD: usize = 3;
-/// Fewer pages than this are not worth more threads than one.
+/// Smallest number of pages for which several threads are worthwhile.
 const MIN_PAGES_OF_THREADS: usize = 64;
 /// Bytes of built pages that are written as one batch.
 const WRITE_BATCH_BYTES: usize = 32 << 20;
@@ -71,7 +71,7 @@ struct Output<'s> {
     changed: Condvar,
 }
 
-/// As long as it lives, pages may come: the writer waits for them.
+/// While it exists, pages may be added: the writer waits for them.
 struct Building<'o, 's>(&'o Output<'s>);
 
 impl<'o, 's> Building<'o, 's> {

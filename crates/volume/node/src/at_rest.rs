@@ -66,11 +66,11 @@ impl AtRest {
         self.keys.as_ref().ok_or(AtRestError::NoKeyDirectory)
     }
 
-    /// Makes the volume in `directory`, which must be empty, an encrypted one. Makes its key unless it has one.
-    /// `places` are where its parts will be.
+    /// Encrypts the volume in `directory`, which must be empty. Creates its key unless it has one. `places` are the
+    /// locations of its parts.
     ///
     /// # Errors
-    /// [`AtRestError`]; no key was made if the directory or a place cannot be encrypted.
+    /// [`AtRestError`]; no key was created if the directory or a location cannot be encrypted.
     pub fn encrypt(
         self: &Arc<Self>,
         volume: &str,
@@ -107,7 +107,7 @@ impl AtRest {
         Ok((unlocked, key_file))
     }
 
-    /// Adds the key of the volume in `directory`, if it is an encrypted one, to the file system that it is on.
+    /// Adds the key of the volume in `directory`, if that is encrypted, to the directory's file system.
     ///
     /// # Errors
     /// [`AtRestError`] with the fault of the key.

@@ -2,8 +2,8 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `checkpoint` | A, from where on the log is needed, and which names belong to that; replaced atomically |
-//! | `names-*` | the names: all of them at one checkpoint, then what changed up to each later one ([`names_file`]) |
+//! | `checkpoint` | A, the start of the required log, and the names that belong to A; replaced atomically | | `names-*`
+//! | the names: all of them at one checkpoint, then the changes up to each later one ([`names_file`]) |
 //!
 //! `checkpoint` has the CRC-32C (8 hex) of the rest in its first line, then JSON. It is written when the pages and
 //! plain files up to A, and the names that it refers to, are durable, and before anything older is given up. The part
@@ -216,7 +216,7 @@ fn remove_names_but(directory: &Folder, kept: Option<u64>) {
 /// fields. Returns the format.
 ///
 /// # Errors
-/// [`NodeError::Damaged`] with the version found, the newest one known, and what to do.
+/// [`NodeError::Damaged`] with the version found, the newest supported one, and the remedy.
 pub fn check_format(
     directory: &Folder,
     name: &str,

@@ -76,7 +76,7 @@ pub struct Builder {
     pub page: Vec<u8>,
 }
 
-/// A dropped page write to compare with, met on the way.
+/// A dropped page write to compare with, found among the entries.
 pub struct VerifyCase<'a> {
     /// LSN on the server's page.
     pub lsn: Lsn,
@@ -116,7 +116,7 @@ impl Builder {
     /// Applies a table's entries for this page, in order, up to `limit`. Returns how many were within the limit.
     ///
     /// # Errors
-    /// [`NodeError::Page`] if one cannot be applied.
+    /// [`NodeError::Page`] if an entry cannot be applied.
     pub fn apply_entries(
         &mut self,
         chunks: &[Arc<Chunk>],
@@ -272,7 +272,7 @@ pub fn construct(
     construct_in_laps(pages, index, PageTarget { key, page_id, format }, limit, &mut ())
 }
 
-/// [`construct`]; says when a part of it ends.
+/// [`construct`], with a report when each part ends.
 ///
 /// # Errors
 /// As [`construct`].

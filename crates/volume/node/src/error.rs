@@ -27,7 +27,7 @@ pub enum NodeError {
     Io {
         /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// Path of the file.
         path: PathBuf,
         /// Why it failed.
         source: std::io::Error,

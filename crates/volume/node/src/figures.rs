@@ -64,7 +64,7 @@ impl Worker {
         (0..count.max(1)).map(|_| Self::default()).collect()
     }
 
-    /// It built a page from so many runs and bytes of redo.
+    /// Counts one page, built from `runs` and `redo_bytes` of redo.
     pub fn built(&self, runs: u64, redo_bytes: u64) {
         self.pages.fetch_add(1, Ordering::Relaxed);
         self.runs.fetch_add(runs, Ordering::Relaxed);

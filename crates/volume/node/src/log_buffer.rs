@@ -415,7 +415,8 @@ impl LogBuffer {
         }
     }
 
-    /// Drops what both readers have passed. True: nothing but that was in the buffer, and none of it counts any more.
+    /// Drops the chunks that both readers have passed. True: the buffer had no others, and none of them counts any
+    /// more.
     fn drop_consumed(&self, state: &mut BufferState) -> bool {
         let consumed = state.next_to_write.min(state.next_to_parse);
         while state.first < consumed && state.chunks.pop_front().is_some() {

@@ -178,7 +178,7 @@ fn volumes_share_the_memory_of_their_node_and_none_starves() {
         assert!(matches!(first.push(chunk(number * 1000, 1000, true), soon), Pushed::Yes));
     }
     assert!(matches!(first.push(chunk(3000, 1000, true), soon), Pushed::Full(_, _)));
-    // Nothing of the second is unapplied: it gets one frame in, and no more.
+    // The second volume has nothing unapplied: it gets one frame in, and no more.
     assert!(matches!(second.push(chunk(0, 1000, true), soon), Pushed::Yes));
     assert!(matches!(second.push(chunk(1000, 1000, true), soon), Pushed::Full(_, _)));
     // The index counts as the frames do.

@@ -19,14 +19,13 @@ const MAX_WRITE_UNIT_BYTES: usize = 4096;
 pub struct LogOptions {
     /// The device; `None`: the best that the location supports.
     pub device: Option<DeviceKind>,
-    /// Directory or raw block device for the logs of volumes that are made from now on. `None`: in the volume's
-    /// directory.
+    /// Directory or raw block device for the logs of new volumes. `None`: in the volume's directory.
     pub place: Option<PathBuf>,
     /// Write unit in bytes; `None`: the device's own.
     pub write_unit_bytes: Option<usize>,
     /// Durable writes under way at once on a block device.
     pub max_in_flight: usize,
-    /// Treat any place as persistent memory, even if the kernel does not. For tests: a power cut loses commits.
+    /// Treat any location as persistent memory, even if the kernel does not. For tests: a power cut loses commits.
     pub pretend_pmem: bool,
     /// Length of a segment. Default 64 MiB.
     pub segment_len_bytes: u64,
@@ -51,7 +50,7 @@ pub struct Opened {
     pub device: Box<dyn LogDevice>,
     /// Location of the log.
     pub place: String,
-    /// Why this one.
+    /// Reason for the choice of the device.
     pub reason: String,
     /// One sentence each.
     pub warnings: Vec<String>,

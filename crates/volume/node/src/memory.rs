@@ -23,7 +23,7 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Room for so many bytes.
+    /// A budget of `limit_bytes`.
     pub fn new(limit_bytes: u64) -> Self {
         Self { limit_bytes, used_bytes: AtomicU64::new(0) }
     }
@@ -82,7 +82,7 @@ impl VolumeMemory {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// The node has room for so many bytes more.
+    /// The node has room for another `bytes`.
     pub fn fits(&self, bytes: u64) -> bool {
         self.budget.used_bytes().saturating_add(bytes) <= self.budget.limit_bytes
     }

@@ -25,15 +25,14 @@ pub struct NodeOptions {
     /// Memory bound of all volumes together: frames that are not applied yet, and their index. Default a quarter of the
     /// host's memory, at least 1 GiB. Shared by the copies of these options.
     pub memory: Arc<MemoryBudget>,
-    /// How fast an export reads while a server writes the volume; otherwise it goes as fast as it can. Default 16
-    /// MiB/s.
+    /// Rate of an export while a server writes the volume; otherwise its speed is not limited. Default 16 MiB/s.
     pub export_rate_bytes_per_second: u64,
     /// Stream bytes per table of the log index, applied together. Default a quarter of the log buffer, at least 1 MiB.
     pub batch_len_bytes: u64,
     /// A table is applied after this time even if it is not full. A longer time
     /// means fewer page writes. Default 60 s.
     pub apply_interval: Duration,
-    /// Changes of the names that a volume's names file has at least before it is made again. Default 1 MiB.
+    /// Length of the changes in a volume's names file before the file may be replaced. Default 1 MiB.
     pub names_log_len_bytes: u64,
     /// Threads that apply a table. Default: the number of cores.
     pub apply_workers: usize,

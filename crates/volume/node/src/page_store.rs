@@ -19,10 +19,9 @@ pub struct PageOptions {
     pub protection: Option<PageProtection>,
     /// Length of a volume's page journal. Default 128 MiB.
     pub journal_len_bytes: u64,
-    /// Directory or raw block device for the journals of volumes that are made from now on. `None`: with the pages.
+    /// Directory or raw block device for the journals of new volumes. `None`: with the pages.
     pub journal_place: Option<PathBuf>,
-    /// Directory or raw block device for the pages of volumes that are made from now on. `None`: in the volume's
-    /// directory.
+    /// Directory or raw block device for the pages of new volumes. `None`: in the volume's directory.
     pub pages_place: Option<PathBuf>,
     /// Take untorn writes for granted. For tests and measurements: a power cut may tear pages.
     pub pretend_atomic: bool,
@@ -118,7 +117,7 @@ impl Description {
         &self.warnings
     }
 
-    /// State of the store. `redo_bytes_applied` is what its pages were built from since it was opened.
+    /// State of the store. `redo_bytes_applied`: the redo from which its pages were built since it was opened.
     pub fn status(&self, store: &dyn PageStore, redo_bytes_applied: u64) -> PageStoreStatus {
         let (info, stats) = (store.info(), store.stats());
         let per_redo_byte = |bytes: u64| bytes as f64 / redo_bytes_applied.max(1) as f64;

@@ -47,7 +47,7 @@ pub struct Outcome {
     pub runs: u64,
     /// Verify entries indexed.
     pub verifies: u64,
-    /// A file that the server writes and the volume does not have, when it was met for the first time.
+    /// A file that the server writes and the volume does not have, when it is first found.
     pub unknown_file: Option<String>,
 }
 
@@ -56,9 +56,9 @@ pub struct Parser<'v> {
     index: &'v LogIndex,
     names: &'v RwLock<Namespace>,
     plain: &'v PlainStore,
-    /// Space to object, as in `names`. A space gets another object only when the one it has dies.
+    /// Space to object, as in `names`. A space gets another object only when its present one dies.
     objects: FxHashMap<SpaceId, ObjectId>,
-    /// Objects whose pages are only had as images.
+    /// Objects whose pages come only as images.
     image_only: FxHashSet<ObjectId>,
     dead: Vec<ObjectId>,
     cut: Vec<ObjectId>,

@@ -165,8 +165,8 @@ fn a_frame_that_is_not_whole_mini_transactions_stops_the_parser_and_says_where()
     }
 }
 
-/// The server logs that it deletes a file, then deletes it, and lets writes end that are under way meanwhile. A kill
-/// may come before the file is gone from the names.
+/// The server logs the deletion of a file, then deletes it, and completes the writes that are under way meanwhile. A
+/// kill may come before the file is gone from the names.
 #[test]
 fn an_image_between_the_record_of_a_drop_and_the_unlink_is_no_page_of_anything() {
     let mut fixture = Fixture::new();
@@ -309,7 +309,7 @@ fn a_long_chain_is_reported_each_time_it_grows_by_the_cap() {
     assert_eq!(parser.handle(&chunk).unwrap().long_chains, [fixture.key(5, 3); 2]);
 }
 
-/// The server writes it into a file that was copied into its data directory; the volume has no such file.
+/// The server writes to a file that was copied into its data directory; the volume has no such file.
 #[test]
 fn a_write_to_a_file_that_the_volume_does_not_have_is_reported_once_and_makes_no_file() {
     let mut fixture = Fixture::new();
@@ -464,7 +464,7 @@ fn the_file_of_an_import_is_of_the_tablespace_that_had_its_name_last() {
 }
 
 /// After a kill in the middle of TRUNCATE TABLE: the tablespace has given its name to a file that is still empty. The
-/// server removes that one and gives the name back.
+/// server removes that file and gives the name back.
 #[test]
 fn a_new_file_under_the_old_name_of_a_tablespace_is_none_of_it_in_an_import() {
     let mut fixture = Fixture::new();
@@ -490,7 +490,7 @@ fn a_new_file_under_the_old_name_of_a_tablespace_is_none_of_it_in_an_import() {
     assert_eq!(holder("d/t.ibd"), of_space(5));
 }
 
-/// The rename back was logged and not done. Page 0 has said whose each file is.
+/// The rename back was logged and not done. Page 0 names each file's tablespace.
 #[test]
 fn what_is_in_a_file_says_more_of_an_import_than_its_name() {
     let mut fixture = Fixture::new();

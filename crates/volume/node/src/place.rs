@@ -171,7 +171,7 @@ pub fn is_block_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
-/// A volume whose parts are looked for.
+/// A volume whose parts are to be located.
 #[derive(Clone, Copy)]
 pub struct Site<'s> {
     /// Its own directory.

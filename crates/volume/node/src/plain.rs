@@ -5,9 +5,9 @@
 //! durable; it runs before A moves. After a crash the changes after A are executed again; that gives the same
 //! contents, because they are writes at offsets, truncations and removals in the same order.
 //!
-//! A file is opened when it is changed, and stays open until it is synced: closing one with changes that no sync has
-//! covered could lose the report of a failed write. When [`MAX_OPEN_FILES`] are open, the one not changed for longest
-//! is closed, after a sync if it needs one.
+//! A file is opened when it is changed, and stays open until it is synced: closing it with changes that no sync has
+//! covered could lose the report of a failed write. When [`MAX_OPEN_FILES`] are open, the least recently changed one is
+//! closed, after a sync if it needs one.
 //!
 //! Lock order: queue, then open files.
 
@@ -214,8 +214,8 @@ impl PlainStore {
         self.checksums.touched(id, from_bytes);
         let made = make(&*file);
         self.checksums.touched(id, from_bytes);
-        // After the change, since a sync may have begun before it; and also if it failed, since it may have been made
-        // in part.
+        // After the change, because a sync may have begun before it. Also if it failed, because a part may have been
+        // done.
         let mut open = self.open.lock();
         let last_changed = open.clock;
         let known = open.files.entry(id).or_insert(OpenFile { file, is_dirty: true, last_changed });
@@ -223,7 +223,7 @@ impl PlainStore {
         made.map_err(|error| NodeError::io("write", self.path(id), error))
     }
 
-    /// Closes the file that was not changed for longest, preferably one that needs no sync.
+    /// Closes the least recently changed file, preferably one that needs no sync.
     fn close_one(&self, open: &mut OpenFiles) -> Result<(), NodeError> {
         let oldest = open.files.iter().min_by_key(|(_, open)| (open.is_dirty, open.last_changed));
         let Some((id, oldest)) = oldest.map(|(id, open)| (*id, open)) else { return Ok(()) };
@@ -309,7 +309,7 @@ impl PlainStore {
         self.checksums.save(&self.directory);
     }
 
-    /// Takes over the checksums that an earlier process kept. Before any change is made.
+    /// Loads the checksums of an earlier process. Before any change is made.
     ///
     /// # Errors
     /// [`NodeError::Io`].

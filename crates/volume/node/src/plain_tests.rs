@@ -66,7 +66,7 @@ fn waiting_ends_when_earlier_changes_are_executed_and_not_before() {
     assert_eq!(store.wait_executed(Seq(21), None), WaitEnd::Closed);
 }
 
-/// A directory that notes which files were closed with changes that no sync had covered, and whose syncs fail on one
+/// A directory that notes files which are closed with changes that no sync has covered, and whose syncs fail on one
 /// file.
 struct Watched {
     dir: Arc<dyn StorageDir>,

@@ -2,7 +2,7 @@
 //! the redo that is still in the log.
 //!
 //! Nothing is guessed. The base of a rebuilt page must be *complete*, which is so for
-//! * the newest image that the page journal was given: it is what should be in the page's place;
+//! * the newest image that the page journal received: it is the page's proper content;
 //! * an older image whose LSN is not before the first redo in the log: all redo after it is there;
 //! * a page that the redo in the log starts from nothing (INIT_PAGE, FREE_PAGE, an image sent by the server, a
 //!   tablespace that was created or cut in that redo).
@@ -48,7 +48,7 @@ pub enum ImageOwner {
     Unknown,
 }
 
-/// Says whose page an image is, by its path and page number.
+/// Finds the page of an image, by path and page number.
 pub type FindOwner<'f> = &'f dyn Fn(&[u8], u32) -> ImageOwner;
 
 struct Run {

@@ -4,8 +4,8 @@
 //! reads ([`redoubt_wire::trace::is_sampled`]) pass its stages, and joins its notes with the server side's measurements
 //! of the same samples.
 //!
-//! Invariants: while it is off, each place that would note something does one relaxed load and nothing else. Memory
-//! is bounded: what finds no partner, or is not fetched, is dropped, oldest first ([`LIMIT`]).
+//! Invariants: while it is off, each tracing point does one relaxed load and nothing else. Memory is bounded: samples
+//! that find no partner, or are not fetched, are dropped, oldest first ([`LIMIT`]).
 //!
 //! Lock: `state`, a leaf.
 
@@ -97,7 +97,7 @@ impl<L: Laps> Laps for Option<L> {
     }
 }
 
-/// A sample whose two halves have met.
+/// A sample with both of its halves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
     /// A read: file and offset. A commit: `None`.
@@ -119,13 +119,13 @@ struct Gathered {
 /// The trace of a volume.
 #[derive(Default)]
 pub struct Tracer {
-    /// One in so many is a sample; 0: the trace is off.
+    /// One sample per this number; 0: the trace is off.
     one_in: AtomicU32,
     state: Mutex<Gathered>,
 }
 
 impl Tracer {
-    /// Begins a trace. False: one is on already.
+    /// Begins a trace. False: another one is on.
     pub fn begin(&self, one_in: u32) -> bool {
         let mut state = self.state.lock();
         if self.one_in.load(Ordering::Relaxed) != 0 {
@@ -143,7 +143,7 @@ impl Tracer {
         *state = Gathered::default();
     }
 
-    /// One in so many is a sample; 0: the trace is off.
+    /// One sample per this number; 0: the trace is off.
     pub fn one_in(&self) -> u32 {
         self.one_in.load(Ordering::Relaxed)
     }

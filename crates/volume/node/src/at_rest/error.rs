@@ -124,7 +124,7 @@ pub enum AtRestError {
         /// Key that its files should be encrypted with.
         wanted: KeyIdentifier,
     },
-    /// A volume that was made encrypted lies in clear.
+    /// A volume that was created encrypted is in clear.
     #[error(
         "the volume was made encrypted, and {} lies in clear: it was copied or restored without its encryption; \
          nothing was opened. Put it into an empty directory that is encrypted with the volume's key \
@@ -135,7 +135,7 @@ pub enum AtRestError {
         /// The volume's directory.
         path: PathBuf,
     },
-    /// A volume whose parts cannot be found without its key cannot be removed.
+    /// An encrypted volume cannot be removed: its key is needed to find its parts.
     #[error(
         "{} is encrypted and has parts elsewhere (--log-path, --journal-path or --pages-path), which only its key \
          tells: {reason}. Without a key, remove {} and the directories log-*, journal-* and pages-* that are encrypted \
@@ -155,7 +155,7 @@ pub enum AtRestError {
     Io {
         /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// Path of the file.
         path: PathBuf,
         /// Why it failed.
         source: io::Error,

@@ -1,7 +1,7 @@
 //! The directory of a node's volume keys: one file `VOLUME.key` of random bytes for each volume.
 //!
-//! Invariants: a key file that is there is never written or removed; a new one is durable when its key is given out;
-//! one node uses a directory at a time. Keys are wiped from memory when they are dropped.
+//! Invariants: an existing key file is never written or removed; a new one is durable when its key is given out; one
+//! node uses a directory at a time. Keys are wiped from memory when they are dropped.
 
 use super::error::AtRestError;
 use super::fscrypt::KEY_LEN_BYTES;
@@ -21,7 +21,7 @@ pub type Key = Zeroizing<[u8; KEY_LEN_BYTES]>;
 pub struct KeyFile {
     /// Its path.
     pub path: PathBuf,
-    /// It was just made: there is no copy of it yet.
+    /// It is new: there is no copy of it yet.
     pub is_new: bool,
 }
 

@@ -6,8 +6,8 @@
 //! | line | JSON |
 //! |---|---|
 //! | first | `{"format":1,"number":N}` |
-//! | up to `base_len_bytes` | lists of changes which together make all names |
-//! | each one after that | list of what changed up to one checkpoint ([`NameChange`]) |
+//! | up to `base_len_bytes` | lists of changes which together make all names | | each further line | list of the
+//! changes up to one checkpoint ([`NameChange`]) |
 //!
 //! Each line ends at a multiple of 4096, with spaces after its JSON. So no block with names that were durable is
 //! written again.
@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 const FORMAT: u32 = 1;
 const PREFIX: &str = "names-";
-/// Changes in one line of those that make all names.
+/// Changes per line of the full list.
 const BASE_LINE_CHANGES: usize = 1000;
 /// Bytes written at once, about.
 const PIECE_BYTES: usize = 1 << 20;
@@ -48,7 +48,7 @@ const WAY_OUT: &str = "restore the volume from an export or another copy";
 pub struct NamesEnd {
     /// Number of the file.
     pub number: u64,
-    /// Length of what makes all names, in bytes.
+    /// Length of the full list, in bytes.
     pub base_len_bytes: u64,
     /// Length with the changes up to this checkpoint, in bytes.
     pub len_bytes: u64,
@@ -78,7 +78,7 @@ fn name_of(number: u64) -> String {
 }
 
 /// Adds a line that ends at a multiple of [`BLOCK_BYTES`] if `bytes` begins at one. Returns its checksum; `before` is
-/// that of the line before.
+/// the previous line's.
 fn push_line(bytes: &mut Vec<u8>, before: u32, content: &impl Serialize) -> std::io::Result<u32> {
     let mut json = serde_json::to_vec(content)?;
     let len = bytes.len() + CRC_BYTES + json.len() + 1;
@@ -99,7 +99,7 @@ impl NamesFile {
         let name = name_of(number);
         let write = || -> std::io::Result<(Arc<dyn StorageFile>, NamesEnd)> {
             let file = directory.open_or_create(&name)?;
-            // Perhaps of one that no checkpoint ever referred to.
+            // The file may exist from a checkpoint that was never written.
             file.set_len(0)?;
             let mut bytes = Vec::new();
             let mut crc = push_line(&mut bytes, 0, &Head { format: FORMAT, number })?;
@@ -277,7 +277,7 @@ pub fn remove_others(directory: &Folder, kept: Option<u64>) -> Result<(), NodeEr
         |name: &str| name.strip_prefix(PREFIX).is_some_and(|number| u64::from_str_radix(number, 16).is_ok());
     let others: Vec<_> = names.iter().filter(|name| is_ours(name) && Some(*name) != kept.as_ref()).collect();
     if !others.is_empty() {
-        // That the checkpoint refers to another one may be so in memory only, if the process that wrote it was killed.
+        // If the process that wrote the checkpoint was killed, its reference to another file may be in memory only.
         directory.sync()?;
     }
     for name in others {

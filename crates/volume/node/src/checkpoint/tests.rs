@@ -111,8 +111,8 @@ fn random_change(names: &mut Namespace, random: &mut fastrand::Rng) {
     }
 }
 
-/// Writes checkpoints until one fails, or there were enough. `last` is the newest that was written. Returns the one
-/// that failed: it may be there, or not.
+/// Writes checkpoints until one fails, or there are enough. `last` is the newest that was written. Returns the failed
+/// one, which may or may not be on disk.
 fn write_some(
     files: &mut CheckpointFiles,
     last: &mut NodeCheckpoint,
@@ -209,7 +209,7 @@ fn after_a_failed_operation_the_same_checkpoint_can_be_written_again() {
         disk.inject(Fault { kind, name: String::new(), skip, error: std::io::ErrorKind::StorageFull });
         if let Some((failed, error)) = write_some(&mut files, &mut last, 20, &mut random) {
             assert_eq!(error.kind(), crate::Kind::Retry, "{error}");
-            // A power cut before it is tried again, and one after that.
+            // A power cut before the retry, and one after it.
             check_after(&disk.after_power_cut(), &last, Some(&failed), &mut random.clone());
             let mut changed = (*last.names).clone();
             changed.track();

@@ -35,7 +35,7 @@ use std::sync::{Arc, OnceLock};
 
 const SHARDS: usize = 256;
 
-/// Object and page number in one number, the key of both levels.
+/// Object and page number combined, the key of both levels.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PageKey(u64);
 
@@ -81,7 +81,7 @@ impl LogIndex {
         Self::counted(start, &Arc::new(VolumeMemory::unbounded()))
     }
 
-    /// The same, and `memory` counts what it takes.
+    /// The same; `memory` counts its memory.
     pub fn counted(start: Point, memory: &Arc<VolumeMemory>) -> Self {
         let index = Self {
             memory: Arc::clone(memory),
@@ -165,7 +165,7 @@ impl LogIndex {
         self.shard(key).lock().get(&key).cloned().unwrap_or_default()
     }
 
-    /// Takes an applied table, the oldest one, out of both levels.
+    /// Removes an applied table, the oldest one, from both levels.
     pub fn remove_applied(&self, table: &Arc<Table>) {
         for key in table.keys() {
             let mut shard = self.shard(key).lock();

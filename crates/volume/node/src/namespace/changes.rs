@@ -3,7 +3,7 @@
 //! A [`NameChange`] is the new value of an entry, not an operation. So of many changes of one entry only the last is
 //! kept, and the frequent ones (the server's checkpoints, lengths of files) are short.
 //!
-//! Invariant: names to which the changes were applied equal the names that made them.
+//! Invariant: names to which the changes were applied equal the names from which they were taken.
 //!
 //! They are stored, as JSON, in the names of a volume ([`crate::checkpoint::names_file`]).
 
@@ -43,7 +43,7 @@ pub enum NameChange {
     SystemFiles(Vec<(String, u64)>),
     /// The redo log file.
     LogFile(LogFileEntry),
-    /// A checkpoint block of it, which is otherwise as it was.
+    /// A checkpoint block of the log, which is otherwise unchanged.
     Checkpoint(u8, Vec<u8>),
     /// The files of MySQL's redo log.
     LogSet(LogSetEntry),

@@ -49,7 +49,7 @@ impl LogSetEntry {
         self.files.values().any(|file| file.parsed_header().is_some())
     }
 
-    /// One of the first blocks of a file was written. Returns the new checkpoint, if it was one.
+    /// A first block of a file was written. Returns the new checkpoint, if the block holds one.
     ///
     /// # Errors
     /// The reason why the block cannot be followed, for people.

@@ -83,7 +83,7 @@ pub struct LogFileEntry {
     /// Used bytes of the checkpoint blocks.
     pub checkpoints: [Vec<u8>; 2],
     /// LSN of the last record that creates, renames, deletes or cuts a tablespace file; 0: there was none. Volumes of
-    /// nodes that did not note it have the highest number, until there is another one.
+    /// nodes that did not note it have the highest number, until the next such record.
     #[serde(default = "unknown_lsn")]
     pub last_file_operation_lsn: u64,
 }
@@ -134,7 +134,7 @@ impl Namespace {
         Some((FileId(id), self.tables.files().get(&id)?))
     }
 
-    /// Whether there is a file with this name, of redo at `lsn`, that may be the tablespace's: it is of no other one.
+    /// A file with this name, of redo at `lsn`, exists and may be the tablespace's: it belongs to no other tablespace.
     pub fn may_have_file_at(&self, space: SpaceId, path: &[u8], lsn: Lsn) -> bool {
         let path = redo_path(path, lsn).ok();
         let file = path.as_deref().and_then(|path| self.file_at(path));
@@ -180,13 +180,13 @@ impl Namespace {
         Some(&self.tables.files().get(&file)?.path)
     }
 
-    /// Length in bytes of the files of an object, one after the other.
+    /// Length in bytes of all files of an object together.
     pub fn len_bytes_of_object(&self, object: ObjectId) -> u64 {
         let files = self.tables.holders_of(object.0).filter_map(|file| self.tables.files().get(&file));
         files.map(|entry| entry.first_byte.saturating_add(entry.len_bytes)).max().unwrap_or(0)
     }
 
-    /// Remembers from now on what changes, for [`Namespace::take_changes`].
+    /// Tracks changes from now on, for [`Namespace::take_changes`].
     pub fn track(&mut self) {
         self.tables.track();
     }

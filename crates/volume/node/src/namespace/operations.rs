@@ -59,7 +59,7 @@ impl Namespace {
         effects.push(Effect::ObjectDead(ObjectId(object), entry));
     }
 
-    /// The files of one object hold another one, or none, from now on.
+    /// From now on the files of one object hold another one, or none.
     fn hand_files(&mut self, from: u32, to: Option<u32>) {
         let files: Vec<_> = self.tables.holders_of(from).collect();
         for file in files {
@@ -81,8 +81,8 @@ impl Namespace {
         if let FileRecord::Rename { new_path, .. } = record
             && is_no_file(&redo_path(new_path, lsn)?)
         {
-            // The server logs a rename before it tries it. This one failed: the file has the name that it had, and
-            // there is nothing that a recovery could do.
+            // The server logs a rename before it tries it. This one failed: the file has its old name, and a recovery
+            // has nothing to do.
             return Ok(effects);
         }
         if matches!(record, FileRecord::Create { .. } | FileRecord::Rename { .. } | FileRecord::Delete { .. })
@@ -184,7 +184,7 @@ impl Namespace {
     /// One of the first blocks of a file of MySQL's redo log was written, at `lsn`.
     ///
     /// # Errors
-    /// [`NodeError::Redo`] for one that cannot be followed.
+    /// [`NodeError::Redo`] for a block that cannot be followed.
     pub fn write_log_front(
         &mut self,
         path: &str,

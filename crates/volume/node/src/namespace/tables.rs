@@ -1,6 +1,6 @@
 //! The entries of the names: maps both ways, and the recent changes.
 //!
-//! Every change of a [`super::Namespace`] goes through here, one entry at a time; nothing else keeps the maps.
+//! Every change of a [`super::Namespace`] goes through here, one entry at a time; no other code updates the maps.
 //!
 //! Invariants: `paths` is the inverse of `files`, `spaces` and `named` are inverses of `objects`, and `holders` lists
 //! the files that hold an object. Where two entries claim the same path or space, the one set last has it.
@@ -243,7 +243,7 @@ impl Tables {
         }
     }
 
-    /// Another file, or another length of it, is the log of the same tablespaces.
+    /// Sets the redo log file: another file, or another length, for the same tablespaces.
     pub fn set_log_file(&mut self, mut entry: LogFileEntry) {
         if let Some(before) = &self.log_file {
             entry.last_file_operation_lsn = before.last_file_operation_lsn;
@@ -309,7 +309,7 @@ impl Tables {
         }
     }
 
-    /// Remembers from now on what changes.
+    /// Tracks changes from now on.
     pub fn track(&mut self) {
         self.changed.get_or_insert_default();
     }

@@ -16,7 +16,7 @@ fn a_part_stays_where_it_was_made() {
     let fast = directory.path().join("fast");
     let made = find_or_create(site(&volume, &devices), Part::Pages, Some(&fast)).unwrap();
     assert_eq!(made.to_string(), fast.join("pages-0123").display().to_string());
-    // Told nothing, or another place.
+    // Without a configured location, or with another one.
     for wanted in [None, Some(directory.path().join("other"))] {
         let found = find_or_create(site(&volume, &devices), Part::Pages, wanted.as_deref()).unwrap();
         assert_eq!(found.to_string(), made.to_string());

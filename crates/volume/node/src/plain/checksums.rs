@@ -128,7 +128,7 @@ impl Checksums {
         }
     }
 
-    /// Takes out of the file, durably, what no longer holds.
+    /// Removes outdated entries from the file, durably.
     ///
     /// # Errors
     /// [`NodeError::Io`]: A must not move.
@@ -171,7 +171,7 @@ impl Checksums {
         written
     }
 
-    /// Takes over what an earlier process left. Before any change is made.
+    /// Loads the file of an earlier process. Before any change is made.
     ///
     /// # Errors
     /// [`NodeError::Io`].

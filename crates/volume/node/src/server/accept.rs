@@ -116,7 +116,7 @@ impl Node {
         connection.shutdown();
     }
 
-    /// Logs what ended a connection, but does not let peers fill the disk with it.
+    /// Logs the reason why a connection ended, but does not let peers fill the disk with it.
     pub(super) fn complain(&self, peer: &str, error: &dyn std::fmt::Display) {
         match self.complaints.lock().next() {
             Some(0) => tracing::warn!(event = "connection_closed", peer, %error, "connection closed"),
@@ -185,7 +185,7 @@ fn serve_role(volume: &Volume, hello: &Hello, connection: &Arc<dyn Connection>) 
     match hello.role {
         Role::Log => log::serve(volume, hello, stream),
         Role::Notices => notices::serve(volume, hello, connection),
-        // Also of a volume that has stopped: the image that shows a difference may still come.
+        // Also for a volume that has stopped: the image that shows a difference may still come.
         _ => match volume.check_fence(hello) {
             Ok(()) => {
                 welcome(stream, &Welcome { compression: hello.compression, ..accepted() })?;
@@ -242,7 +242,7 @@ fn negotiate(mut stream: &dyn Connection) -> std::io::Result<Result<(), WireErro
     Ok(answer.and_then(|answer| greeting::receive_answer(&answer, ANNOUNCED)).map(drop))
 }
 
-/// A message of a greeting, whose length has been read.
+/// A message of a greeting, after its length has been read.
 fn read_message(mut stream: &dyn Connection, len: [u8; 4]) -> std::io::Result<Result<Vec<u8>, WireError>> {
     let mut bytes = match hello::decode_len(len) {
         Ok(len_bytes) => vec![0; len_bytes],

@@ -23,7 +23,7 @@ pub struct ConnectionLimits {
     pub greeting_timeout: Duration,
     /// Connections that have. Default 4096, or half of the descriptors the process may have open, if that is less.
     pub total: usize,
-    /// Of these, those of one volume; a server has at most 66. Default 256.
+    /// Of these, the connections of one volume; a server has at most 66. Default 256.
     pub per_volume: usize,
     /// A control connection without a request for this time is closed, and its export is released. Default 10 min.
     pub idle_control: Duration,
@@ -89,7 +89,7 @@ impl Admission {
         &self.limits
     }
 
-    /// A connection has come: to be called in the order in which connections come, whichever of their threads runs
+    /// A connection has arrived. To be called in the order of arrival, whichever of the connections' threads runs
     /// first.
     pub fn arrive(&self) -> Arrived {
         let mut state = self.state.lock();
@@ -144,7 +144,7 @@ impl Admission {
     }
 }
 
-/// When a connection has come, beside the others.
+/// Arrival of a connection, relative to the others.
 #[derive(Debug)]
 pub struct Arrived(u64);
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_secs(10);
 const PER_INTERVAL: u64 = 20;
 
-/// Lets so many through in each interval, and counts the rest.
+/// Passes a limited number in each interval, and counts the rest.
 pub struct Complaints {
     since: Instant,
     said: u64,

@@ -385,8 +385,8 @@ impl<'s> Session<'s> {
         self.upload(log.map(|()| Upload::Redo))
     }
 
-    /// Takes the data frames of a file up to the empty one, even if `target` is an error, so that the connection
-    /// stays in step.
+    /// Takes the data frames of a file up to the empty one, even if `target` is an error, so that the connection stays
+    /// synchronised.
     fn upload(&mut self, mut target: Result<Upload, NodeError>) -> Result<Reply, NodeError> {
         loop {
             let Some((kind, payload)) = self.next_frame()? else {
@@ -442,7 +442,7 @@ fn failed(error: &NodeError) -> Reply {
     Reply::Failed { retry: error.kind() == Kind::Retry, message: error.to_string() }
 }
 
-/// A path from the command; a bad one is the command's mistake and no reason to end the connection.
+/// A path from the command; an invalid one is the command's mistake and no reason to end the connection.
 fn usable_path(path: &str) -> Result<(), NodeError> {
     check_path(path.as_bytes()).map_err(|error| NodeError::Refused(format!("{path:?}: {error}")))
 }

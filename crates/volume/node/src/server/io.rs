@@ -10,7 +10,7 @@ use std::io::{BufReader, Error, ErrorKind, Read, Write};
 
 /// Bytes of a frame for which its length is taken at its word.
 const TRUSTED_LEN_BYTES: usize = 64 << 10;
-/// Bytes read ahead, so that what came together is handled together.
+/// Bytes read ahead, so that frames which arrive together are handled together.
 const BUFFER_LEN_BYTES: usize = 256 << 10;
 
 /// Bytes of a compressed connection that are received together.
@@ -79,7 +79,7 @@ impl<'s> FrameReader<'s> {
         Self { stream: BufReader::with_capacity(BUFFER_LEN_BYTES, Box::new(stream)) }
     }
 
-    /// Reads from `stream`, whose frames come through a [`redoubt_wire::compression::Compressor`].
+    /// Reads from `stream`, whose frames pass through a [`redoubt_wire::compression::Compressor`].
     ///
     /// # Errors
     /// [`NodeError::Wire`] if there is no memory for it.
@@ -87,7 +87,7 @@ impl<'s> FrameReader<'s> {
         Ok(Self::unpacking(stream, Unpacker::Whole(Decompressor::new()?)))
     }
 
-    /// Reads from `stream`, whose frames come through a [`redoubt_wire::parts::PartWriter`].
+    /// Reads from `stream`, whose frames pass through a [`redoubt_wire::parts::PartWriter`].
     pub fn in_parts(stream: &'s dyn Connection) -> Self {
         Self::unpacking(stream, Unpacker::Parts(PartReader::default()))
     }
@@ -98,8 +98,8 @@ impl<'s> FrameReader<'s> {
         Self { stream: BufReader::with_capacity(BUFFER_LEN_BYTES, Box::new(unpacked)) }
     }
 
-    /// The next frame, header included, not yet checked. `None`: the peer closed the connection between frames,
-    /// or inside one (which is then dropped; its sender has it still).
+    /// The next frame, header included, not yet checked. `None`: the peer closed the connection between frames, or
+    /// inside one (which is then dropped; its sender still has it).
     ///
     /// # Errors
     /// [`NodeError::Io`]; [`NodeError::Wire`] if the frame is longer than `limit_bytes`.
@@ -199,7 +199,7 @@ impl<'s> FrameWriter<'s> {
     }
 }
 
-/// Sends JSON while it is made: a long reply never lies in memory as a whole.
+/// Sends JSON while it is serialised: a long reply is never in memory as a whole.
 struct Parts<'w, 's> {
     writer: &'w mut FrameWriter<'s>,
     part: Vec<u8>,

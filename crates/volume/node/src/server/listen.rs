@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A connection that has come; it blocks as usual.
+/// An accepted connection; it blocks as usual.
 #[derive(Debug)]
 pub enum Incoming {
     /// By TCP.
@@ -71,7 +71,7 @@ impl Listener {
             if self.is_stopping() {
                 return Ok(None);
             }
-            // On Linux a new socket does not take over that the listening one does not block.
+            // On Linux a new socket does not inherit the listening socket's non-blocking mode.
             if let Some((stream, _)) = come(self.socket.accept())? {
                 return Ok(Some(Incoming::Tcp(stream)));
             }

@@ -1,7 +1,7 @@
 //! The network side of a node: one thread per connection, blocking I/O, one listener (of two sockets).
 //!
 //! A node serves few connections that each carry much: a log connection, one for notices and a pool of page connections
-//! per server. A thread each keeps every path straight and its latency low.
+//! per server. One thread per connection keeps every path simple and its latency low.
 
 mod accept;
 mod admission;
@@ -109,7 +109,7 @@ impl Node {
         });
         crate::page_store::warn_of_new_volumes(&node.options);
         let names = node.find_volumes()?;
-        // More than one in any case: opening mostly waits for the disk.
+        // At least two: opening mostly waits for the disk.
         let at_once = std::thread::available_parallelism().map_or(2, usize::from).max(2);
         Opening::begin(&node, names, at_once);
         Ok(node)

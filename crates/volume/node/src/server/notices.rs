@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The error that ended it; none if the peer closed it.
 pub fn serve(volume: &Volume, hello: &Hello, connection: &Arc<dyn Connection>) -> Result<(), NodeError> {
     let stream = &**connection;
-    // The Welcome is the first thing on it, then come the notices, from whichever thread.
+    // The Welcome is sent first, followed by the notices, from whichever thread.
     let greeted = volume.attach_notices(hello, connection, || welcome(stream, &accepted()));
     match greeted {
         Ok(welcomed) => welcomed?,

@@ -3,8 +3,8 @@
 //! The node serves meanwhile. A request for a volume that is being opened waits for a while, and then fails with an
 //! error to try later. The volume cannot be deleted, and its name cannot be used.
 //!
-//! Invariants: a volume is in the node's list, or among those that cannot be used with the reason, before its name
-//! leaves this one. No volume is begun after [`Opening::stop`].
+//! Invariants: a volume is in the node's list, or among the unusable ones with the reason, before its name leaves this
+//! list. No volume is begun after [`Opening::stop`].
 //!
 //! Lock: `state` is a leaf; nothing is opened with it held.
 

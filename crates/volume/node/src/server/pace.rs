@@ -1,7 +1,7 @@
 //! The pace of an export: it must not take processor and disk away from a server that writes.
 //!
-//! Whenever the volume's log was written since the last piece, the export keeps to a rate; otherwise it goes as fast
-//! as it can.
+//! If the volume's log was written since the last piece, the export is limited to a rate; otherwise its speed is not
+//! limited.
 
 use redoubt_sync::{thread, time};
 use std::time::{Duration, Instant};
@@ -14,12 +14,13 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Begins now; the volume's log had so many writes.
+    /// Begins now. `log_writes`: writes of the volume's log so far.
     pub fn new(rate_bytes_per_second: u64, log_writes: u64) -> Self {
         Self { rate_bytes_per_second, log_writes, since: time::now() }
     }
 
-    /// So many bytes were read and sent since the last call, and the log has had so many writes: how long to wait.
+    /// Time to wait after `bytes` were read and sent since the last call. `log_writes`: writes of the volume's log so
+    /// far.
     fn due(&mut self, bytes: u64, log_writes: u64) -> Duration {
         let took = time::elapsed(self.since);
         let is_busy = std::mem::replace(&mut self.log_writes, log_writes) != log_writes;

@@ -32,7 +32,7 @@ pub fn serve(volume: &Volume, hello: &Hello, stream: &dyn Connection) -> Result<
         header.check(position, request)?;
         position += 1;
         let request = PageRequest::decode(header.kind, request)?;
-        // The image that completes the report of a difference comes after the volume has stopped for it.
+        // The image that completes the report of a difference arrives after the difference has stopped the volume.
         let allowed = match request {
             PageRequest::MismatchImage { .. } => volume.check_fence(hello),
             _ if is_planted(Bug::ReadsNotFenced) => Ok(()),
@@ -55,7 +55,7 @@ pub fn serve(volume: &Volume, hello: &Hello, stream: &dyn Connection) -> Result<
     Ok(())
 }
 
-/// The reply as it goes over the wire, if that is not as it is.
+/// The reply in its wire form, if that differs from `payload`.
 fn pack(volume: &Volume, hello: &Hello, stream: &dyn Connection, payload: &[u8]) -> Option<Vec<u8>> {
     if payload.len() <= PACKED_LEN_BYTES_MIN {
         return None;

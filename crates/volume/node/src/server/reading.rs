@@ -16,7 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A reader's question waits so long for a volume that is being opened.
+/// Time that a reader's question waits for a volume that is being opened.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A volume as it is now, or a moment of it.
@@ -48,7 +48,7 @@ impl Node {
     /// A volume for a reader, as it is now or as of this moment.
     ///
     /// # Errors
-    /// [`ViewError::Ended`] if there is no such volume; why it cannot be read.
+    /// [`ViewError::Ended`] if there is no such volume; otherwise the reason why it cannot be read.
     pub fn reader(self: &Arc<Self>, name: &str, is_moment: bool) -> Result<VolumeReader, ViewError> {
         let volume = self.volume_to_read(name)?;
         if volume.is_empty() {
@@ -84,7 +84,7 @@ impl VolumeReader {
         &self.volume_id
     }
 
-    /// Asks the volume. An answer that it stopped is one that it is gone if it was deleted.
+    /// Asks the volume. If it has stopped because it was deleted, the error is that it is gone.
     fn ask<T>(&self, ask: impl FnOnce(&Volume) -> Result<T, NodeError>) -> Result<T, ViewError> {
         let volume = self.volume()?;
         ask(&volume).map_err(|error| {

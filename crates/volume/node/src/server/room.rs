@@ -1,7 +1,7 @@
 //! Room on the file systems that a node writes to.
 //!
-//! A thread of its own looks: a file system that does not answer (a network's, mostly) must not keep the node from
-//! saying how it is. Then the figures are those of the last look.
+//! A separate thread reads the figures: a file system that does not answer (a network's, mostly) must not delay the
+//! node's status. The status then shows the last figures.
 
 use crate::place::Part;
 use redoubt_sync::{Mutex, thread};

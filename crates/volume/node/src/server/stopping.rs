@@ -36,9 +36,9 @@ impl Steps {
     }
 }
 
-/// Names of this process's threads, as far as the kernel keeps them (15 bytes), with the kernel's letter for what each
-/// does (D: it waits for a device and cannot be interrupted). Idle helpers are among them: that a thread is named does
-/// not mean that it is the one waited for.
+/// Names of this process's threads, as far as the kernel keeps them (15 bytes), with the kernel's letter for their
+/// state (D: it waits for a device and cannot be interrupted). Idle helpers are among them: a thread in the list need
+/// not be the one that stopping waits for.
 fn thread_names() -> Vec<String> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
     let mut names: Vec<_> = tasks

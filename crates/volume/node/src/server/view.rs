@@ -19,7 +19,7 @@ pub struct Reading {
     log: Option<(String, Follower)>,
 }
 
-/// Ends a moment when it goes.
+/// Ends a moment when it is dropped.
 pub(super) struct KeptMoment {
     volume: Arc<Volume>,
     number: u64,

@@ -33,7 +33,7 @@ pub struct Aside {
 }
 
 impl Aside {
-    /// An empty one. `name` is in the folder only for a moment.
+    /// An empty file. `name` is in the folder only for a moment.
     ///
     /// # Errors
     /// [`NodeError::Io`].

@@ -42,7 +42,7 @@ fn pages_are_read_as_they_were_whatever_is_written_meanwhile() {
                 }
                 stored.insert(changed, vec![rng.u8(..); 64]);
                 if step % 2 == 0 && rng.bool() {
-                    // It may as well come after some of the changes.
+                    // The read may as well come after some of the changes.
                     read = stored[key].clone();
                 }
             }

@@ -1,9 +1,9 @@
 //! The page store: A, the checkpoint that records it, and the thread that moves both.
 //!
-//! A table of the log index is applied when it is closed, durable, and the changes of plain files before its end are
-//! made. Those after it for which that holds by then, too, are applied with it, as if they were one table: a backlog
-//! is written once and not once for each of its tables. Then: pages durable, plain files durable, checkpoint replaced;
-//! only then the tables leave the index, A moves, dead objects are removed and the log is given up.
+//! A table of the log index is applied when it is closed and durable, and the changes of plain files before its end are
+//! done. Later tables that meet these conditions by then are applied with it, as one table: a backlog is written once
+//! and not once per table. Then the pages and the plain files become durable, and the checkpoint is replaced. Only then
+//! the tables leave the index, A moves, dead objects are removed and the log is given up.
 //!
 //! Invariants: `A <= P` and `A <= D`; nothing above D is ever written to pages; only the apply thread writes pages.
 //!
@@ -48,7 +48,7 @@ enum Work {
     Tables,
 }
 
-/// Closed tables that follow each other, the oldest first, and where and how the last one ended.
+/// Consecutive closed tables, the oldest first, with the end of the last one.
 struct Batch {
     tables: Vec<Arc<Table>>,
     end: TableEnd,
@@ -77,8 +77,8 @@ fn most_bytes(closed: &[Arc<Table>], ring_len_bytes: u64) -> u64 {
     if waiting > ring_len_bytes { waiting } else { ring_len_bytes / 2 }
 }
 
-/// How many of the closed tables are applied as one: their ends and stream bytes, the oldest first. The first is, in
-/// any case; others while all of them have at most `most_bytes`, end no later than `last`, and are ready.
+/// Number of closed tables to apply as one. `tables` has their ends and stream bytes, the oldest first. The first is
+/// always included; others while all of them have at most `most_bytes`, end no later than `last`, and are ready.
 fn count_together(
     tables: &[(Seq, u64)],
     most_bytes: u64,
@@ -349,9 +349,9 @@ impl Applying {
         (!cuts.is_empty() && !sources.exports.is_active()).then(|| std::mem::take(&mut *cuts))
     }
 
-    /// Gives back what is stored past the ends of these objects, as of A: the stream up to there is not applied again,
-    /// and a file is made longer before pages of the new part are written. If the node dies first, those pages stay
-    /// until the next cut. That is harmless: the server initialises each page again before it uses it.
+    /// Gives back the space past the ends of these objects, as of A: the stream up to there is not applied again, and a
+    /// file is made longer before pages of the new part are written. If the node dies first, those pages stay until the
+    /// next cut. That is harmless: the server initialises each page again before it uses it.
     fn cut_objects(&self, objects: &[ObjectId]) -> Result<(), NodeError> {
         let names = self.checkpoint().names;
         for object in objects {

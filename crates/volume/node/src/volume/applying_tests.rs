@@ -1,4 +1,4 @@
-//! Which tables are applied as one.
+//! Choice of the tables that are applied as one.
 
 use super::count_together;
 use redoubt_wire::Seq;

@@ -99,7 +99,8 @@ impl Volume {
     ) -> Result<R, Welcome> {
         self.check_generation(hello)?;
         let writer = Arc::new(Mutex::new(NoticeWriter::new(stream)));
-        // Held until all that comes first is written; another thread cannot send before, and none waits for this one.
+        // Held until the first notices are written. Another thread cannot send before that, and none waits for this
+        // one.
         let mut first = writer.lock();
         self.session.connect_notices(hello, stream, &writer)?;
         let welcomed = welcome();
@@ -151,7 +152,7 @@ impl Volume {
     /// is older than one that ran on the volume; [`NodeError::Stopped`].
     pub fn attach(&self, who: &str, server: ServerVersion) -> Result<Attachment, NodeError> {
         let name = &self.context.name;
-        // One at a time: what an earlier one still has to end must not be the server of a later one.
+        // One at a time: a server that an earlier attach still has to end must not be the server of a later one.
         let Some(_attaching) = self.session.begin_attach(DRAIN_TIMEOUT) else {
             let message = format!("another server has been attaching volume {name} for long; try again");
             return Err(NodeError::NotNow(message));
@@ -194,9 +195,9 @@ impl Volume {
         }
     }
 
-    /// Takes in what the old server sent before it ended. A killed server has told its clients of commits whose
-    /// binary log it only wrote (`sync_binlog=0`), which on a local disk survive it; here they may still be on the
-    /// connection.
+    /// Receives the frames that the old server sent before it ended. A killed server has acknowledged commits to its
+    /// clients whose binary log it only wrote (`sync_binlog=0`). On a local disk those survive; here they may still be
+    /// on the connection.
     fn await_old_server(&self) {
         let buffer = &self.receiving.buffer;
         let (mut received, mut since) = (buffer.received(), time::now());

@@ -17,8 +17,8 @@
 //!   recovery would do it later;
 //! * the redo of an import, whose files may have been cut from outside.
 //!
-//! In the stream it is redo like any other, and comes in the server's order: the record first, then the block. A node
-//! that ends between the two leaves a record that every recovery passes over.
+//! In the stream it is redo like any other, in the server's order: the record first, then the block. A node that ends
+//! between the two leaves a record that every recovery skips.
 
 use super::Volume;
 use crate::error::NodeError;
@@ -33,7 +33,7 @@ use redoubt_wire::stream::StreamFrame;
 /// Why the log is left as it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeftAsIs {
-    /// There is nothing to recover: no redo since the server's checkpoint, but for what a shutdown writes last.
+    /// There is nothing to recover: no redo since the server's checkpoint, except for the last writes of a shutdown.
     IsClean,
     /// The log is MySQL's. Its recovery reads table state from the redo that is not in pages (AUTO_INCREMENT), and
     /// applies the part of ROW_FORMAT=COMPRESSED that the node cannot apply.
@@ -42,7 +42,7 @@ pub enum LeftAsIs {
     NoLog,
     /// Redo of an import.
     Import,
-    /// This file is not where, or not what, the redo says.
+    /// The path or the kind of this file differs from the redo.
     FileOperation(String),
     /// A tablespace was created, renamed, deleted or cut at this LSN; its transaction may not have been committed, or
     /// the file not be cut.

@@ -5,7 +5,7 @@
 //! The parser closes its table at that point; when the table is applied, the names are known and the export can be
 //! read. From then on, old content is copied before it changes.
 //!
-//! Owns the one export that there may be, and the pin that keeps the log until the server's redo is laid out.
+//! Owns the one possible export, and the pin that keeps the log until the server's redo is written to the export.
 //!
 //! Lock: a leaf.
 
@@ -100,7 +100,7 @@ impl Exports {
         }
     }
 
-    /// This change, at `seq` in the stream, is about to be made.
+    /// Called before the change at `seq` in the stream is made.
     pub fn before_change(&self, seq: Seq, change: &Change, store: &PlainStore) {
         let snapshot =
             self.current().filter(|snapshot| seq >= snapshot.point().seq && !snapshot.has_failed());

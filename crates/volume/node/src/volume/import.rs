@@ -40,7 +40,7 @@ pub struct Import {
     plain: crate::plain::PlainStore,
     names: Namespace,
     log: Option<ImportedLog>,
-    /// Keeps the key, if it is encrypted. The last field: it goes when the files are closed.
+    /// Keeps the key, if it is encrypted. The last field: it is dropped after the files are closed.
     _home: DirectoryHome,
 }
 
@@ -55,7 +55,7 @@ pub enum LogShape {
         /// Used bytes of its checkpoint blocks.
         checkpoints: [Vec<u8>; 2],
     },
-    /// MySQL's, from the one with the checkpoint on.
+    /// MySQL's files, from the one with the checkpoint on.
     Set(Vec<ImportedLogFile>),
 }
 
@@ -87,7 +87,7 @@ impl ImportedLog {
         Ok(walked)
     }
 
-    /// Says whose redo it is before any comes: which pages it tells of depends on that.
+    /// Notes the origin of the redo before any of it comes: the pages that it refers to depend on that.
     fn note(&self, names: &mut Namespace) -> Result<(), NodeError> {
         let LogShape::Set(files) = &self.shape else { return Ok(()) };
         for file in files {
@@ -244,7 +244,7 @@ impl Import {
     /// Shape of the redo log; its bytes follow with [`Import::redo`].
     ///
     /// # Errors
-    /// [`NodeError::Refused`] if it is one of another family.
+    /// [`NodeError::Refused`] if the log is of another family.
     pub fn log(&mut self, shape: LogShape, start_lsn: Lsn) -> Result<(), NodeError> {
         if matches!(shape, LogShape::Set(_)) != (self.family == Family::MySql) {
             return Err(NodeError::Refused(format!("that is no redo log of {}", self.family)));
@@ -256,7 +256,7 @@ impl Import {
     /// Redo bytes from the checkpoint on, in order.
     ///
     /// # Errors
-    /// [`NodeError::Refused`] if they do not follow the ones before.
+    /// [`NodeError::Refused`] if the bytes do not follow the previous ones.
     pub fn redo(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), NodeError> {
         let Some(log) = &mut self.log else { return Ok(()) };
         if offset_bytes != log.redo.len() as u64 {

@@ -1,6 +1,6 @@
 //! The indexed stream: the log index, the names, and their position (P).
 //!
-//! Owns the parser's thread and the one that builds long chains early. The parser is the only writer of index and
+//! Owns the parser's thread and the thread that builds long chains early. The parser is the only writer of index and
 //! names.
 //!
 //! Invariants: names and index are those of P. An object that has died is in the names or among the dying until the
@@ -122,7 +122,7 @@ impl Indexing {
         }
     }
 
-    /// Indexes one frame and moves P. True: the open table is to be closed.
+    /// Indexes one frame and moves P. True: the open table should be closed.
     fn parse_chunk(
         &self,
         parser: &mut Parser<'_>,

@@ -32,8 +32,8 @@
 //!
 //! Threads: device and durable ([`receiving`]), parser and chains ([`indexing`]), plain files, apply ([`applying`]).
 //!
-//! Invariants: `A <= P <= W`, `D <= W`, `A <= D`; nothing above D is ever written to pages or plain files, or
-//! answered to a read; the generation on disk is never older than one that was given out.
+//! Invariants: `A <= P <= W`, `D <= W`, `A <= D`; nothing above D is ever written to pages or plain files, or returned
+//! by a read; the generation on disk is never older than one that was given out.
 //!
 //! Lock order: session, then receiving, then indexing, then the rest. No part calls another with a lock of its own
 //! held, with two exceptions: a session takes its place in `receiving`; the log is pinned while the checkpoint is read.
@@ -115,7 +115,7 @@ pub struct Volume {
     /// End of the log when the volume was opened.
     recovered_seq: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Its key, if it is encrypted. The last field: it goes when the volume's files are closed.
+    /// Its key, if it is encrypted. The last field: it is dropped after the volume's files are closed.
     unlocked: Option<Arc<Unlocked>>,
 }
 
@@ -319,8 +319,8 @@ impl Volume {
     /// Identity and format of a page; `None` if its object is dead for good.
     fn describe(&self, key: PageKey) -> Option<Described> {
         let exported = self.exports.unapplied_point();
-        // Until its end is durable the object could still come back: a crash would forget the end. And in the
-        // state that an export takes it may still be alive.
+        // Until its end is durable the object could still come back: a crash would undo the end. In the state of an
+        // export it may still be alive.
         let is_over = |died_at| {
             self.receiving.durable().get().seq >= died_at && exported.is_none_or(|at| at >= died_at)
         };

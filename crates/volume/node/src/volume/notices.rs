@@ -1,4 +1,4 @@
-//! The way from a volume to its server: the connection on which notices go, if there is one.
+//! The path from a volume to its server: the connection for notices, if there is one.
 //!
 //! Any thread may send. A connection that fails is closed, which ends the server's log connection as well: the server
 //! then connects again.
@@ -23,7 +23,7 @@ impl NoticeWriter {
         Self { stream: Arc::clone(stream), position: 0 }
     }
 
-    /// Sends one; an error means that the connection is gone, which its reader finds out too.
+    /// Sends one; an error means that the connection is gone, which its reader notices too.
     pub fn send(&mut self, notice: &Notice) {
         let (kind, payload) = notice.encode();
         let mut frame = Vec::with_capacity(HEADER_LEN_BYTES + payload.len());
@@ -49,7 +49,7 @@ impl Drop for Line {
     }
 }
 
-/// The way from a volume to its server: the connection on which notices go, if there is one.
+/// The path from a volume to its server: the connection for notices, if there is one.
 #[derive(Default)]
 pub struct Notices(Mutex<Option<Line>>);
 

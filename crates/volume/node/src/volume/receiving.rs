@@ -4,7 +4,7 @@
 //! its frames to the buffer and then also writes to the device, unless another thread is writing. A device thread
 //! writes the frames that no connection writes; for a pipelined device, another thread waits for the writes.
 //!
-//! A connection that waits for room in a full buffer gives up when another takes its place: its frame was never
+//! A connection that waits for room in a full buffer gives up when another becomes current: its frame was never
 //! acknowledged and is sent again. So a full buffer never keeps a server from connecting.
 //!
 //! Invariants: `D <= W`; the device holds whole frames in stream order; only the current connection appends.
@@ -104,7 +104,8 @@ impl Receiving {
         drop(self.appending.lock());
     }
 
-    /// No frame is appended until the guard is dropped. `None`: one has been waiting for room for [`DRAIN_TIMEOUT`].
+    /// No frame is appended until the guard is dropped. `None`: an append has been waiting for room for
+    /// [`DRAIN_TIMEOUT`].
     pub fn pause_appending(&self) -> Option<MutexGuard<'_, ()>> {
         self.appending.try_lock_for(DRAIN_TIMEOUT)
     }

@@ -29,7 +29,7 @@ struct Pinned {
     number: u64,
     /// The first point that is needed.
     first: Point,
-    /// No longer when so much redo has come since.
+    /// The pin ends when more than this much redo has arrived since.
     most_bytes: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ impl Retention {
         self.pin_for(first, None)
     }
 
-    /// The same, but only until `most_bytes` of redo have come since.
+    /// The same, but the pin ends when more than `most_bytes` of redo have arrived since.
     pub fn pin_at_most(self: &Arc<Self>, first: Point, most_bytes: u64) -> Pin {
         self.pin_for(|| first, Some(most_bytes))
     }

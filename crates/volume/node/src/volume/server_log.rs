@@ -4,10 +4,10 @@
 //! device, as frames. At the first read after an attach the redo is laid out in a spool file, and reads are composed
 //! from it.
 //!
-//! * MariaDB's log is one file. In the spool the redo has the sequence bits that the file's geometry asks for (they
+//! * MariaDB's log is one file. In the spool the redo has the sequence bits that the file's geometry requires (they
 //!   differ after a resize).
 //! * MySQL's is a set of files with names, lengths and headers of their own. The spool begins with the frame that holds
-//!   the server's checkpoint, because that may lie inside of a mini-transaction.
+//!   the server's checkpoint, because the checkpoint may lie inside of a mini-transaction.
 
 use super::Volume;
 use crate::error::NodeError;
@@ -58,7 +58,7 @@ impl ServerLog {
         matches!(self.composer, Composer::Set(_))
     }
 
-    /// Bytes of the file of the log at `path`; `names` are those of the moment that it was composed for, or later ones.
+    /// Bytes of the log file at `path`; `names` are those of the moment for which the log was composed, or later ones.
     ///
     /// # Errors
     /// [`NodeError::Io`] if the spool file cannot be read; [`NodeError::Refused`] if there is no such file.
@@ -78,7 +78,7 @@ impl ServerLog {
                 let log_set = names.log_set().ok_or_else(missing)?;
                 let file = log_set.files.get(path).ok_or_else(missing)?;
                 let (Some(header), Some(parsed)) = (file.header.first_chunk(), file.parsed_header()) else {
-                    // A spare one.
+                    // A spare file.
                     out.fill(0);
                     return Ok(());
                 };

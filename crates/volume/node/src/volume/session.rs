@@ -208,7 +208,7 @@ impl Session {
                 .map(|current| current.generation)
         };
         let mut identity = self.identity.lock();
-        // An attach that comes in between is for another server; this one is fenced by it.
+        // An attach in between is for another server, and fences this one.
         if generation == Some(identity.generation)
             && let Some(noted) = identity.with_server_run()
         {

@@ -71,7 +71,7 @@ fn a_session_comes_back_and_another_one_waits_until_it_has_ended() {
     assert!(fixture.connect(1, 7, 100).unwrap(), "the same session resumes");
     assert_eq!(status(fixture.connect(1, 8, 0)), Status::TryLater, "another process while it is connected");
     assert!(fixture.session.is_connected());
-    // A connection that was replaced does not end the one that replaced it.
+    // A replaced connection does not end the one that replaced it.
     fixture.session.disconnected(1);
     assert!(fixture.session.is_connected());
     fixture.session.disconnected(2);

@@ -27,7 +27,7 @@ use redoubt_wire::page::FileId;
 use redoubt_wire::view::{ViewFile, ViewLog};
 use std::sync::Arc;
 
-/// Number of the first file of the redo log; those of the others go down from there. Other files are counted from 0.
+/// Number of the first file of the redo log; the others count down from there. Other files are counted from 0.
 const FIRST_LOG_FILE: FileId = FileId(u32::MAX);
 
 /// The moment that is being read.
@@ -61,7 +61,7 @@ impl Follower {
 }
 
 impl Volume {
-    /// Keeps this moment for readers. Returns its number and the LSN up to which it goes.
+    /// Keeps this moment for readers. Returns its number and its last LSN.
     ///
     /// # Errors
     /// As [`Volume::begin_export`].
@@ -183,7 +183,7 @@ impl Volume {
     /// Bytes of a file as it is now; after its end they are zero.
     ///
     /// # Errors
-    /// [`NodeError::Refused`] for a file that is gone; those of reading.
+    /// [`NodeError::Refused`] for a file that no longer exists; those of reading.
     pub fn read_live(&self, file: FileId, offset_bytes: u64, out: &mut [u8]) -> Result<(), NodeError> {
         out.fill(0);
         self.context.check_running()?;
@@ -265,7 +265,7 @@ impl Volume {
         Ok(NextRedo { log, follower, geometry, end, _until_read: until_read })
     }
 
-    /// Calls `each` with the bytes of it, in order.
+    /// Calls `each` with its bytes, in order.
     ///
     /// # Errors
     /// Those of `each`; [`NodeError::Redo`] if the redo is no longer in the log; those of reading.

@@ -1,7 +1,7 @@
 //! Ends of the batches that a pipelined log device is writing: between the thread that gives frames to the device and
 //! the thread that waits for them to become durable.
 //!
-//! Invariant: ends come in the order of positions and leave in it. The lock is a leaf.
+//! Invariant: ends are added and removed in the order of positions. The lock is a leaf.
 
 use crate::mark::Point;
 use redoubt_sync::{Condvar, Mutex};

@@ -32,7 +32,7 @@ pub enum Part {
     Pages,
 }
 
-/// The disk as one life of the node has it.
+/// The disk of one incarnation of the node.
 pub struct Life {
     pub disk: SimDisk,
     /// The node is gone: nothing it still does reaches the disk.

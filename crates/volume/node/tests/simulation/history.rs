@@ -254,7 +254,7 @@ impl History {
     pub fn create_space(&mut self, rng: &mut fastrand::Rng) -> Vec<Outgoing> {
         let number = self.next_space;
         self.next_space += 1;
-        // An id that a dropped tablespace had may come again.
+        // The id of a dropped tablespace may be used again.
         let is_free = |id: &u32| !self.names.spaces.values().flatten().any(|space| space.id == *id);
         let free: Vec<u32> = (5..number).filter(is_free).collect();
         let id = if free.is_empty() || rng.bool() { number } else { free[rng.usize(..free.len())] };
@@ -332,7 +332,7 @@ impl History {
         out
     }
 
-    /// A mini-transaction whose checksum is wrong.
+    /// A mini-transaction with a wrong checksum.
     pub fn unknown(&mut self) -> Outgoing {
         let mut mtr = MtrWriter::new();
         mtr.init((5, 1));

@@ -120,7 +120,7 @@ fn the_same_seed_is_the_same_world() {
     assert_eq!(traces.len(), 4);
 }
 
-/// Fresh worlds for a time, on all cores. Each batch of them is a process of its own: what killed threads had is never
+/// Fresh worlds for a time, on all cores. Each batch of them is a process of its own: memory of killed threads is never
 /// given back.
 #[test]
 #[ignore = "for make soak"]

@@ -212,7 +212,7 @@ impl Drop for ClosingAgain {
 }
 
 impl End {
-    /// The connection breaks after at most so many more bytes from this end.
+    /// The connection breaks after at most `bytes` more from this end.
     pub fn break_after(&self, bytes: usize) {
         self.to.state.lock().left = Some(bytes);
     }

@@ -48,7 +48,7 @@ struct Link {
     end: Option<Arc<End>>,
     /// Of that connection, if it is compressed.
     compressor: Option<Compressor>,
-    /// That on which notices come.
+    /// The connection for notices.
     notices: Option<Arc<End>>,
     has_begun: bool,
 }
@@ -77,7 +77,7 @@ pub struct Server {
     is_dead: AtomicBool,
     /// Number of attempts after it was fenced.
     strays: AtomicU64,
-    /// Held for writing while tablespaces come, go or change their names.
+    /// Held for writing while tablespaces are created, dropped or renamed.
     ddl: RwLock<()>,
 }
 
@@ -325,7 +325,7 @@ impl Server {
         self.send_apart(Duration::ZERO, make);
     }
 
-    /// The same, with a pause after each frame but the last: what may come between them is to come now and then.
+    /// The same, with a pause after each frame but the last, so that other events can come between them.
     fn send_apart(&self, pause: Duration, make: impl FnOnce(&mut crate::history::History) -> Vec<Outgoing>) {
         let mut link = self.link.lock();
         if !self.is_current() || !link.has_begun {

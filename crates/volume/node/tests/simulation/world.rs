@@ -236,7 +236,7 @@ impl World {
         *node.volume.lock() = None;
         simulation::wait_for_end_of(node.group);
         if let Some(volume) = volume {
-            // Its destructors must not do what a killed process does not do: the last to let go of it is dead as well.
+            // Its destructors must not act for a killed process: the last owner must be dead as well.
             while Arc::strong_count(&volume) > 1 {
                 thread::sleep(Duration::from_millis(1));
             }

@@ -81,7 +81,7 @@ fn bytes_that_are_no_such_stream_end_the_connection_and_nothing_else() {
         log.stream.write_all(bytes).unwrap();
         assert!(log.wait_closed(), "{bytes:?}");
     }
-    // A frame that was already there, then one of another place: right bytes, wrong position.
+    // A frame that was already there, then one from another position: right bytes, wrong position.
     let mut elsewhere = Stream { seq: stream.seq + 1, lsn: stream.lsn };
     for wire in [elsewhere.change(3, b"moved"), Stream::new().begin(1)] {
         let mut log = compressed(&fixture, stream.seq);

@@ -131,7 +131,7 @@ fn redo_that_fits_nothing_and_counts_is_refused() {
     assert!(!directory.path().join("volumes/i").exists());
 }
 
-/// A command that refused its source ends; the same command with another source comes at once.
+/// A command whose source was refused ends; the same command with another source follows at once.
 #[test]
 fn the_name_of_an_import_that_was_given_up_is_free_for_who_comes_next() {
     let directory = tempfile::tempdir().unwrap();

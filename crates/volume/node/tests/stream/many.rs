@@ -34,7 +34,7 @@ fn require_all(entries: &[VolumeEntry], what: &str) {
 
 #[test]
 fn a_volume_of_very_many_tables_is_listed_attached_and_exported() {
-    // In memory: this is about lists, and a disk takes minutes to make so many files durable.
+    // In memory: this test is about lists, and a disk takes minutes to make so many files durable.
     let fixture = Fixture::within(std::path::Path::new("/dev/shm"), SIZES);
     let mut stream = Stream::new();
     let mut log = fixture.log(1, 0);

@@ -8,7 +8,7 @@ use redoubt_wire::control::{Reply, Request};
 use redoubt_wire::stream::{FileKind, StreamFrame};
 use std::time::Instant;
 
-/// The ring would hold all of the redo, and the index of it would take ten times as much.
+/// The ring would hold all of the redo, and its index would take ten times as much.
 const SIZES: Sizes = Sizes { ring: 64 << 20, batch: 16 << 20, interval_ms: 600_000 };
 /// Bound for frames and index.
 const MEMORY_BYTES: u64 = 64 << 20;

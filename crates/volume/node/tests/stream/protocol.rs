@@ -63,7 +63,7 @@ impl Fixture {
     }
 }
 
-/// A stream that is being made.
+/// A stream under construction.
 pub struct Stream {
     pub seq: u64,
     pub lsn: Lsn,
@@ -266,7 +266,7 @@ fn damaged_repeated_and_truncated_frames_end_the_connection_and_nothing_else() {
         match round % 4 {
             0 => {
                 let mut bad = good.clone();
-                // Not the length: then the node would wait for bytes that never come.
+                // Not the length: the node would wait for bytes that never come.
                 let at = *[0, 4, 5, 6, 7, 8, 20].get(random.usize(..7)).unwrap();
                 bad[at] ^= 1 << random.u8(..8);
                 client.send(&bad).unwrap();
@@ -364,7 +364,7 @@ fn a_differing_page_stops_the_volume_with_a_report_and_its_redo_stays() {
     client.send(&stream.frame(&verify(digest(&page, FLAGS)))).unwrap();
     page[200] ^= 1;
     finalize(&mut page, FLAGS).unwrap();
-    // The change before may be applied by now; this one comes after the difference.
+    // The previous change may be applied by now; this one comes after the difference.
     let differing = stream.frame(&verify(digest(&page, FLAGS)));
     client.send(&[differing, stream.change(4, b"later")].concat()).unwrap();
     let needed = client.wait(|notice, _| matches!(notice, Notice::NeedImage { .. }));

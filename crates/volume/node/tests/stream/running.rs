@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Lengths that make every limit be met often.
+/// Lengths with which every limit is reached often.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub ring: u64,

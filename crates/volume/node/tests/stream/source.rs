@@ -70,7 +70,7 @@ pub struct Stock {
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
-/// The server's files; made once. They are kept in memory, because nothing would remove a directory at the end.
+/// The server's files; created once. They are kept in memory, because nothing would remove a directory at the end.
 pub fn stock() -> &'static Stock {
     static STOCK: OnceLock<Stock> = OnceLock::new();
     STOCK.get_or_init(|| {
@@ -202,7 +202,7 @@ impl Recording {
         self.items.push(Item { start, end: self.end, logged, wire });
     }
 
-    /// Sends the redo gathered so far as one frame, and now and then something else after it.
+    /// Sends the redo gathered so far as one frame, and sometimes another frame after it.
     fn flush(&mut self, random: &mut fastrand::Rng) {
         if self.redo.is_empty() {
             return;

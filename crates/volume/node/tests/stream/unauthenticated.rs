@@ -1,7 +1,6 @@
 //! Peers that have not identified themselves, and peers that may use one volume only: their limits.
 //!
-//! All limits are short ones set for the test; nothing sleeps to make time pass except the peers that are slow on
-//! purpose.
+//! All limits are short ones set for the test; only the deliberately slow peers sleep.
 
 use super::client::{ControlClient, LogClient, PageClient, connect, hello};
 use super::encoder::MtrWriter;

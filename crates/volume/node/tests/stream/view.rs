@@ -99,7 +99,7 @@ fn a_moment_is_read_in_any_order_and_again_by_any_connection_until_it_ends() {
     }
     assert_eq!(stat(&mut other, view, "a.frm").unwrap().entry.len_bytes, 3);
     assert_eq!(stat(&mut other, LIVE, "a.frm").unwrap().entry.len_bytes, 5);
-    // There is one at a time, and it ends with the connection that began it.
+    // Only one can exist at a time, and it ends with the connection that began it.
     let second = fixture.control().ask(&about(ViewRequest::Begin { moment: true })).unwrap();
     assert!(matches!(&second, Reply::Failed { retry: true, .. }), "{second:?}");
     let block = CheckpointBlock { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
@@ -146,7 +146,7 @@ fn a_follower_gets_all_redo_in_order() {
                 client.send(&stream.change(page_no, &[0xee; 500])).unwrap();
             }
         }
-        // Nothing before it is needed by the server: the node gives up what no follower needs.
+        // The server needs nothing before it: the node gives up everything that no follower needs.
         let block = CheckpointBlock { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
         client.send(&stream.frame(&StreamFrame::Checkpoint { slot: 0, block: &block })).unwrap();
         client.send(&stream.change(3, b"after the checkpoint")).unwrap();

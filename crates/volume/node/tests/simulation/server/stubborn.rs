@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// After so many tries it gives up.
+/// Number of attempts before it gives up.
 const PATIENCE: u64 = 60;
 
 impl Server {
@@ -39,7 +39,7 @@ impl Server {
         true
     }
 
-    /// The node ends the notices of a server that it fences. A stubborn one keeps its log connection all the same,
+    /// The node ends the notices of a server that it fences. A stubborn server keeps its log connection all the same,
     /// until that is closed as well.
     pub(super) fn goes_on_without_notices(&self) {
         let until = time::now() + Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Servers take the volume over, sometimes several at once, from servers that may not take notice of it.
+//! Servers take the volume over, sometimes several at once, from servers that may ignore it.
 
 use super::World;
 use crate::facts::Facts;
@@ -26,7 +26,7 @@ impl World {
         self.facts.count(|counts| counts.races += u64::from(attaching > 1));
         self.make_stubborn();
         if !self.is_calm && self.rng.u8(..3) == 0 {
-            // They come back while the new one attaches.
+            // They reconnect while the new one attaches.
             self.servers.iter().for_each(|(_, server)| server.cut(0, false));
             thread::sleep(Duration::from_millis(self.rng.u64(..300)));
         }
