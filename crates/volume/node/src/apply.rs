@@ -2,8 +2,8 @@
 //!
 //! Several consecutive tables are applied as one: a page that occurs in each of them is read, built and written once.
 //! The pages are sorted and handed out in pieces. A worker that takes a piece first asks the store to read its base
-//! pages, and only then builds its previous piece, so that a drive has many reads to do at a time. A separate thread
-//! writes the built pages, so that no worker waits for the drive unless the drive is the slower one.
+//! pages, and only then builds its previous piece. So a drive has many reads to do at a time. A separate thread writes
+//! the built pages, so that no worker waits for the drive unless the drive is the slower one.
 //!
 //! A page's entries go to one worker, so per-page order is kept without locks. Nothing above D reaches the
 //! page store: the caller waits for D first. Applying a table twice gives the same pages, because entries that

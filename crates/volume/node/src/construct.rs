@@ -5,9 +5,8 @@
 //! so entries that are applied meanwhile are in the image, and its LSN skips them.
 //!
 //! Invariants:
-//! - An entry above the caller's limit is never applied, and none after it. The limit is never above P: the part of a
-//!   mini-transaction that the parser is about to add must not be split from the part that it has added, because the
-//!   page's LSN would then cover all of it.
+//! - An entry above the caller's limit is never applied, and none after it. The limit is never above P. Otherwise a
+//!   mini-transaction could be split while the parser is adding it, and the page's LSN would cover all of it.
 //! - Redo that INIT_PAGE or an image makes void is not applied, not even from older tables. A stored image that nothing
 //!   builds on is not read: it may be damaged. Only an earlier verify entry requires both.
 //! - FREE_PAGE makes redo void too, but leaves nothing instead. A freed page is served with its former content, because

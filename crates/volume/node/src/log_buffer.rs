@@ -415,8 +415,7 @@ impl LogBuffer {
         }
     }
 
-    /// Drops the chunks that both readers have passed. True: the buffer had no others, and none of them counts any
-    /// more.
+    /// Drops the chunks that both readers have passed. True: the buffer is empty, and everything received is applied.
     fn drop_consumed(&self, state: &mut BufferState) -> bool {
         let consumed = state.next_to_write.min(state.next_to_parse);
         while state.first < consumed && state.chunks.pop_front().is_some() {

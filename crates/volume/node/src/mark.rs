@@ -24,9 +24,9 @@ pub struct Point {
 }
 
 impl Point {
-    /// The LSN for people who look at how far this point is behind `end`. Before a volume's first redo a point has
-    /// LSN 0 (files that were imported are there), and redo may begin at any LSN; but it cannot be further behind
-    /// than the stream between the two is long.
+    /// The LSN for people who compare this point with `end`. Before a volume's first redo a point has LSN 0 (that of
+    /// imported files), and redo may begin at any LSN. But the point cannot be further behind than the length of the
+    /// stream between the two.
     pub fn lsn_seen_from(&self, end: Self) -> Lsn {
         let between_bytes = end.seq.0.saturating_sub(self.seq.0);
         Lsn(self.lsn.0.max(end.lsn.0.saturating_sub(between_bytes)))

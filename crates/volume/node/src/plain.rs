@@ -1,11 +1,11 @@
 //! Plain files of a volume (`.frm`, Aria, binary log, ...): their contents and the queue of changes to them.
 //!
-//! Contents lie in `plain/<file id, 8 hex>`. The parser queues changes in stream order; one thread executes a
-//! change once it is durable in the log, without syncing. [`PlainStore::sync`] makes everything executed so far
-//! durable; it runs before A moves. After a crash the changes after A are executed again; that gives the same
-//! contents, because they are writes at offsets, truncations and removals in the same order.
+//! Contents are in `plain/<file id, 8 hex>`. The parser queues changes in stream order. One thread executes a change
+//! once it is durable in the log, without syncing. [`PlainStore::sync`] makes everything executed so far durable; it
+//! runs before A moves. After a crash the changes after A are executed again. That gives the same contents, because
+//! they are writes at offsets, truncations and removals in the same order.
 //!
-//! A file is opened when it is changed, and stays open until it is synced: closing it with changes that no sync has
+//! A file is opened when it is changed, and stays open until it is synced. Closing it with changes that no sync has
 //! covered could lose the report of a failed write. When [`MAX_OPEN_FILES`] are open, the least recently changed one is
 //! closed, after a sync if it needs one.
 //!

@@ -119,7 +119,7 @@ struct Gathered {
 /// The trace of a volume.
 #[derive(Default)]
 pub struct Tracer {
-    /// One sample per this number; 0: the trace is off.
+    /// One commit or read in this many is a sample; 0: the trace is off.
     one_in: AtomicU32,
     state: Mutex<Gathered>,
 }
@@ -143,7 +143,7 @@ impl Tracer {
         *state = Gathered::default();
     }
 
-    /// One sample per this number; 0: the trace is off.
+    /// One commit or read in this many is a sample; 0: the trace is off.
     pub fn one_in(&self) -> u32 {
         self.one_in.load(Ordering::Relaxed)
     }

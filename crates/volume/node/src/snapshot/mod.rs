@@ -1,6 +1,6 @@
 //! A state of a volume that stays readable while the volume changes: for an export.
 //!
-//! A snapshot is the stream up to one point. It blocks nothing: a thread that is about to change a page or a plain file
+//! A snapshot is the stream up to one point. It blocks nothing. A thread that is about to change a page or a plain file
 //! of the snapshot first copies the old content ([`pages`], [`plain`]), unless the reader has passed it. A reader reads
 //! the *current* content first and looks for a copy second. So it never misses a change that is made in between, and
 //! never sees half of one.

@@ -349,7 +349,7 @@ impl Applying {
         (!cuts.is_empty() && !sources.exports.is_active()).then(|| std::mem::take(&mut *cuts))
     }
 
-    /// Gives back the space past the ends of these objects, as of A: the stream up to there is not applied again, and a
+    /// Gives back the space past the ends of these objects, as of A. The stream up to there is not applied again, and a
     /// file is made longer before pages of the new part are written. If the node dies first, those pages stay until the
     /// next cut. That is harmless: the server initialises each page again before it uses it.
     fn cut_objects(&self, objects: &[ObjectId]) -> Result<(), NodeError> {

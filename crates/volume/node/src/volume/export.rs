@@ -1,9 +1,9 @@
 //! Export: a snapshot of the volume, read while the volume continues.
 //!
-//! An export is the stream up to the point where it began, as a killed server leaves it: page store and plain files up
-//! to there, and `ib_logfile0` with the redo since the server's checkpoint. It blocks nothing ([`crate::snapshot`]).
-//! The parser closes its table at that point; when the table is applied, the names are known and the export can be
-//! read. From then on, old content is copied before it changes.
+//! An export is the stream up to the point where it began, as a killed server leaves it. It has the page store and
+//! plain files up to there, and `ib_logfile0` with the redo since the server's checkpoint. It blocks nothing
+//! ([`crate::snapshot`]). The parser closes its table at that point. When the table is applied, the names are known and
+//! the export can be read. From then on, old content is copied before it changes.
 //!
 //! Owns the one possible export, and the pin that keeps the log until the server's redo is written to the export.
 //!

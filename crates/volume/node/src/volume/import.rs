@@ -1,9 +1,9 @@
-//! Import: the way in.
+//! Import: the data directory of a server becomes a volume.
 //!
-//! It fills the page store and plain store of a new volume directly, then feeds the source's redo from its checkpoint
-//! on through the ordinary stream, without what later redo makes void (see [`crate::index`]). The volume gets its real
-//! name only when all of that is durable and applied: from then on every stored page is its state at some point of the
-//! stream.
+//! An import fills the page store and plain store of a new volume directly. Then it feeds the source's redo from its
+//! checkpoint on through the ordinary stream, without the redo that later redo makes void (see [`crate::index`]). The
+//! volume gets its real name only when all of that is durable and applied: from then on every stored page is its state
+//! at some point of the stream.
 
 use super::indexing::close_table_at;
 use super::{Identity, Volume};
@@ -87,7 +87,7 @@ impl ImportedLog {
         Ok(walked)
     }
 
-    /// Notes the origin of the redo before any of it comes: the pages that it refers to depend on that.
+    /// Notes the files of MySQL's log before any redo comes: they show whose redo it is, and so which pages it changes.
     fn note(&self, names: &mut Namespace) -> Result<(), NodeError> {
         let LogShape::Set(files) = &self.shape else { return Ok(()) };
         for file in files {

@@ -32,8 +32,8 @@
 //!
 //! Threads: device and durable ([`receiving`]), parser and chains ([`indexing`]), plain files, apply ([`applying`]).
 //!
-//! Invariants: `A <= P <= W`, `D <= W`, `A <= D`; nothing above D is ever written to pages or plain files, or returned
-//! by a read; the generation on disk is never older than one that was given out.
+//! Invariants: `A <= P <= W`, `D <= W`, `A <= D`. Nothing above D is ever written to pages or plain files, or returned
+//! by a read. The generation on disk is never older than one that was given out.
 //!
 //! Lock order: session, then receiving, then indexing, then the rest. No part calls another with a lock of its own
 //! held, with two exceptions: a session takes its place in `receiving`; the log is pinned while the checkpoint is read.

@@ -1,7 +1,7 @@
 //! Logged frames that are not durable yet.
 //!
-//! Invariants: frames are contiguous (each starts at the end of the previous one), `end` is the end of the last one,
-//! and every frame from the oldest not durable one on is kept, so that it can be sent again.
+//! Invariants: frames are contiguous (each starts at the end of the previous one), and `end` is the end of the last
+//! one. Every frame from the oldest not durable one on is kept, so that it can be sent again.
 
 use redoubt_wire::frame::{HEADER_LEN_BYTES, encode_header};
 use redoubt_wire::{Seq, WireError};

@@ -53,7 +53,7 @@ pub fn frame(position: u64, stream_frame: &StreamFrame<'_>) -> Vec<u8> {
     out
 }
 
-/// Reads one frame; the kind still has its compression bit removed and the payload is decompressed.
+/// Reads one frame: its kind without the compression bit, and the decompressed payload.
 fn read_frame(stream: &mut impl Read, position: u64) -> Result<(u8, Vec<u8>)> {
     let mut header = [0; HEADER_LEN_BYTES];
     stream.read_exact(&mut header)?;

@@ -40,8 +40,8 @@ fn a_page_touched_by_a_thousand_records_of_a_batch_is_written_once() {
     node.stop();
 }
 
-/// A node applies the backlog in its log at once, with one write for a page that is in all of its tables, and without
-/// waiting for the last table to become old.
+/// A node applies the backlog in its log at once, with one write for a page that is in all of its tables. It does not
+/// wait for the last table to become old.
 #[test]
 fn a_backlog_is_written_once_however_many_tables_it_has() {
     const HOUR_MS: u64 = 3_600_000;

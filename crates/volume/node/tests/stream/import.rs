@@ -154,8 +154,8 @@ fn the_name_of_an_import_that_was_given_up_is_free_for_who_comes_next() {
     node.stop();
 }
 
-/// All that a MySQL had changed was in its files when it was killed, and no mini-transaction starts in the block with its
-/// checkpoint: there is no redo at all to import. The log that is composed then ends where it begins.
+/// All changes of the MySQL server were in its files when it was killed, and no mini-transaction starts in the block
+/// with its checkpoint. So there is no redo to import, and the composed log ends where it begins.
 #[test]
 fn a_log_of_mysql_without_redo_is_composed() {
     let directory = tempfile::tempdir().unwrap();

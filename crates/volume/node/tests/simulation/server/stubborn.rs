@@ -1,5 +1,5 @@
-//! A server that was fenced by a newer one, and that takes no notice of it: it continues sending on the connection it
-//! has, comes back with new ones, and requests pages. None of this may be let through.
+//! A server that was fenced by a newer one, and that ignores it. It continues sending on the connection it has, comes
+//! back with new ones, and requests pages. None of this may be let through.
 
 use super::{Server, ask};
 use crate::history::PAGES;
