@@ -1,18 +1,17 @@
 //! Exports: the current state of volumes, and snapshots of them (moments).
 //!
-//! `/VOLUME` is the volume as it is when it is read. `/VOLUME@LABEL` is the moment at which that label was first
-//! mounted, for all who mount it, until it ends.
+//! `/VOLUME` is the volume as it is at each read. `/VOLUME@LABEL` is the moment at which that label was first mounted,
+//! for all clients that mount it, until it ends.
 //!
-//! Owns the moments that are held, and the state of each export: which path a number is, which files are being
-//! read, the last list of a directory.
+//! Owns the moments, and the state of each export: the paths of numbers, open files, the last list of a directory.
 //!
 //! Invariants: a volume has one moment at a time. A moment ends when as many clients have unmounted it as mounted it,
-//! after [`Limits::moment_idle`] without a request, or after [`MOMENT_LIFE`]; then the node retains
-//! nothing for it. An unused open file is closed after [`OPEN_IDLE`]; for the redo log that also releases the log that the node
-//! keeps for it. Everything kept for clients has a fixed limit.
+//! after [`Limits::moment_idle`] without a request, or after [`MOMENT_LIFE`]; then the node retains nothing for it. An
+//! unused open file is closed after [`OPEN_IDLE`]; for the redo log that also releases the log that the node retains
+//! for it. All state for clients has a fixed limit.
 //!
 //! Lock order: `taking`, moments or live exports, then those of one export, which are leaves. No lock but `taking` is
-//! held while a volume is asked.
+//! held during a call to a volume.
 
 use crate::handle::{ExportKey, Handle, PathNumber};
 use redoubt_locks::IgnorePoison;
@@ -25,19 +24,19 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-/// No moment is held longer.
+/// Longest time for which a moment is held.
 pub const MOMENT_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// Time without a read after which a file is closed.
 const OPEN_IDLE: Duration = Duration::from_secs(60);
 /// Time after which a file is read again; the redo log continues.
 const OPEN_FRESH: Duration = Duration::from_secs(1);
-/// Most open files of all exports.
+/// Limit of open files of all exports.
 const OPEN_LIMIT: usize = 64;
-/// Most paths whose number is remembered, of an export. The others are searched for.
+/// Limit of paths of an export whose numbers are remembered. Others are searched for.
 const PATHS_LIMIT: usize = 20_000;
 /// Time during which a list of a directory serves the calls that continue it.
 const LIST_AGE: Duration = Duration::from_secs(30);
-/// A change may be seen for so long after it was made.
+/// Longest delay until a change is visible.
 const CHANGE_AGE: Duration = Duration::from_secs(1);
 /// Longest label.
 const LABEL_LIMIT_BYTES: usize = 64;
@@ -52,18 +51,18 @@ pub struct Listed {
 
 /// The volumes of a node.
 pub trait Volumes: Send + Sync {
-    /// All that can be read.
+    /// All readable volumes.
     fn list(&self) -> Vec<Listed>;
 
-    /// Some cannot be read yet, but will.
+    /// Whether some volumes are still being opened.
     fn is_opening(&self) -> bool;
-    /// Some volumes could not be opened, and their ids are not known.
+    /// Whether some volumes could not be opened, so that their ids are unknown.
     fn has_unusable(&self) -> bool;
 
-    /// A volume as it is now, or as of this moment, which is kept until the result goes; with its random id.
+    /// A volume as it is now, or as of this moment, which lasts until the result is dropped; with its random id.
     ///
     /// # Errors
-    /// [`ViewError::Ended`] if there is none of this name; why it cannot be read.
+    /// [`ViewError::Ended`] if there is no volume of this name; the reason why it cannot be read.
     fn open(&self, name: &str, is_moment: bool) -> Result<(u128, Arc<dyn ViewSource>), ViewError>;
 }
 
@@ -86,7 +85,7 @@ struct Stamp {
 pub struct Export {
     /// Prefix of its handles.
     pub key: ExportKey,
-    /// The volume's name, and the moment's label.
+    /// The volume's name, with the label of a moment.
     pub name: String,
     tree: Live,
     source: Arc<dyn ViewSource>,
@@ -103,7 +102,7 @@ pub struct Found {
     pub export: Arc<Export>,
     /// Its path; the root's is empty.
     pub path: String,
-    /// The file; `None`: the root.
+    /// The file; `None` for the root.
     pub file: Option<ViewFile>,
 }
 
@@ -161,7 +160,7 @@ impl Export {
     /// `ENOENT`; as [`Tree::stat`].
     pub fn at(self: &Arc<Self>, path: String) -> Called<Found> {
         let file = match path.as_str() {
-            // Asked all the same: the volume may be gone.
+            // The source is queried all the same: the volume may be gone.
             "" => self.tree.find("ibdata1").map(|_| None)?,
             path => Some(self.tree.find(path)?.ok_or(Errno(libc::ENOENT))?),
         };
@@ -181,7 +180,7 @@ impl Export {
         if let Some(path) = lock(&self.paths).get(&number) {
             return Ok(path.clone());
         }
-        // A handle from before a restart, most likely.
+        // Probably a handle from before a restart.
         let names = self.source.names().map_err(|error| error.errno())?;
         let mut found = names.into_iter().filter(|entry| PathNumber::of(&entry.path) == number);
         found.next().map(|entry| entry.path).ok_or(Errno(libc::ESTALE))
@@ -209,7 +208,7 @@ impl Export {
         Ok(list)
     }
 
-    /// When its contents changed last, as far as clients may rely on what they have.
+    /// Time of the last change, as far as clients may rely on their caches.
     pub fn changed(&self) -> SystemTime {
         if self.source.is_moment() {
             return self.since;
@@ -250,7 +249,7 @@ struct Moment {
     label: String,
     export: Arc<Export>,
     since: Instant,
-    /// Clients that have mounted it and not unmounted.
+    /// Clients that have mounted the moment and not unmounted it.
     mounts: u64,
 }
 
@@ -267,30 +266,30 @@ pub struct Exports {
     limits: Limits,
     live: Mutex<HashMap<ExportKey, Arc<Export>>>,
     moments: Mutex<Vec<Moment>>,
-    /// Held while a moment is begun.
+    /// Locked while a moment is begun.
     taking: Mutex<()>,
     open: Mutex<Vec<Open>>,
-    /// Failed lookups of clients; they must not fill the log.
+    /// Messages about failed lookups of clients; they must not fill the log.
     complaints: Complaints,
-    /// Moments that begin and end.
+    /// Messages about the beginning and end of moments.
     news: Complaints,
 }
 
-/// Why there is nothing to mount.
+/// Reason for a rejected mount.
 #[derive(Debug, PartialEq, Eq)]
 pub enum MountError {
-    /// There is no such volume or directory.
+    /// No such volume or directory.
     NoSuch,
-    /// The name is none.
+    /// The name is invalid.
     Invalid,
-    /// It is a file.
+    /// The path is that of a file.
     NotADirectory,
-    /// A read failed, for now or for good; the reason is logged.
+    /// A read failed, temporarily or permanently; the reason is logged.
     Failed,
 }
 
 impl Exports {
-    /// Nothing is held yet.
+    /// Exports without any moment.
     pub fn new(volumes: Arc<dyn Volumes>, limits: Limits) -> Self {
         Self {
             volumes,
@@ -304,7 +303,7 @@ impl Exports {
         }
     }
 
-    /// Names of the exports: volumes, and moments that are held.
+    /// Names of the exports: volumes, and current moments.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<_> =
             self.volumes.list().into_iter().map(|listed| format!("/{}", listed.name)).collect();
@@ -383,7 +382,7 @@ impl Exports {
         Ok(export)
     }
 
-    /// A client says that it has unmounted.
+    /// Processes an unmount of a client.
     pub fn unmount(&self, path: &str) {
         let path = path.trim_matches('/');
         let name = path.split_once('/').map_or(path, |(name, _)| name);
@@ -443,8 +442,8 @@ impl Exports {
                 .open_live(&listed.name)
                 .map_err(|error| error.map_or(Errno(libc::ESTALE), |error| error.errno())),
             None if self.volumes.is_opening() => Err(Errno(libc::EAGAIN)),
-            // Not stale: a client gives such a handle up, and the volume may be there again after a restart of the
-            // node.
+            // Not stale: a client would give up the handle, and the volume may be available again after a restart of
+            // the node.
             None if self.volumes.has_unusable() => Err(Errno(libc::EIO)),
             None => Err(Errno(libc::ESTALE)),
         }
@@ -453,8 +452,8 @@ impl Exports {
     /// Resolves a handle.
     ///
     /// # Errors
-    /// `ESTALE`: it is no longer there; `EAGAIN`: its volume is being opened; `EIO`: its volume may be one that could
-    /// not be opened; as [`Tree::stat`].
+    /// `ESTALE`: the file is gone; `EAGAIN`: its volume is being opened; `EIO`: its volume may be one that could not be
+    /// opened; as [`Tree::stat`].
     pub fn find(&self, handle: &Handle) -> Called<Found> {
         let export = self.export(handle.export)?;
         export.touch();
@@ -469,7 +468,7 @@ impl Exports {
         found
     }
 
-    /// A volume that was deleted is forgotten.
+    /// Removes the export of a deleted volume.
     fn forget_if_gone(&self, export: &Export) {
         let is_there = self.volumes.list().iter().any(|listed| listed.volume_id == export.key.volume_id);
         if !is_there && !self.volumes.is_opening() {
@@ -487,7 +486,7 @@ impl Exports {
             && (open.is_log || open.used.elapsed() < OPEN_FRESH)
         {
             open.used = Instant::now();
-            // Whether the volume is there is found by reading.
+            // The read finds out whether the volume exists.
             return Ok(Arc::clone(&open.file));
         }
         let found = self.find(handle)?;

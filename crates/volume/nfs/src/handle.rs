@@ -8,24 +8,24 @@
 //! 8  the file's number in the volume, counted from 1; 0: a directory
 //! ```
 //!
-//! A path that leads to another file by now is not the one that was meant: the number tells. A moment ends with the
-//! node, and another one has another number.
+//! A path that leads to another file by now has another number, so an old handle does not match it. A moment ends with
+//! the node, and a later one has another number.
 
 use crate::xdr::Garbage;
 
 const FORMAT: u8 = 1;
 const LEN_BYTES: usize = 41;
-/// Longest that the protocol has.
+/// Longest handle of the protocol.
 pub const LIMIT_BYTES: usize = 64;
 
-/// Number of a path: a digest that is the same everywhere.
+/// Number of a path: a digest, independent of process and host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PathNumber(pub u64);
 
 impl PathNumber {
-    /// Of a path relative to the volume; the root's is empty.
+    /// The number of a path relative to the volume; the root's path is empty.
     ///
-    /// 63 bits, and more than 2: clients take it as a file number and, in lists, as a signed position.
+    /// 63 bits, and more than 2: clients use it as a file number and, in lists, as a signed position.
     pub fn of(path: &str) -> Self {
         // FNV-1a, then mixed, so that similar names differ in their upper bits too.
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -38,19 +38,19 @@ impl PathNumber {
     }
 }
 
-/// Which volume, and which moment of it.
+/// Volume and moment of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExportKey {
     /// The volume's random id.
     pub volume_id: u128,
-    /// 0: as it is now.
+    /// Number of the moment; 0: the current state.
     pub moment: u64,
 }
 
 /// A file handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle {
-    /// Of which export.
+    /// Its export.
     pub export: ExportKey,
     /// Its path.
     pub path: PathNumber,
@@ -59,7 +59,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// As bytes.
+    /// Encodes the handle.
     pub fn encode(&self) -> [u8; LEN_BYTES] {
         let mut out = [0; LEN_BYTES];
         let mut rest = &mut out[..];
@@ -78,10 +78,10 @@ impl Handle {
         out
     }
 
-    /// From bytes.
+    /// Decodes a handle.
     ///
     /// # Errors
-    /// [`Garbage`]: they are not from here.
+    /// [`Garbage`]: invalid bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, Garbage> {
         let (format, rest) = bytes.split_first_chunk::<1>().ok_or(Garbage)?;
         let (volume_id, rest) = rest.split_first_chunk().ok_or(Garbage)?;

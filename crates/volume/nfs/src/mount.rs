@@ -4,9 +4,9 @@ use crate::exports::{Exports, MountError};
 use crate::rpc::{AUTH_NONE, AUTH_SYS, Taken};
 use crate::xdr::{Garbage, Reader, Writer};
 
-/// Its number.
+/// Program number.
 pub const PROGRAM: u32 = 100_005;
-/// Its version.
+/// Program version.
 pub const VERSION: u32 = 3;
 
 const PATH_LIMIT_BYTES: usize = 1024;
@@ -20,7 +20,7 @@ const fn status(error: &MountError) -> u32 {
     }
 }
 
-/// Carries a procedure out and adds its result.
+/// Executes a procedure and appends its result.
 ///
 /// # Errors
 /// [`Garbage`].
@@ -31,7 +31,7 @@ pub fn call(
     out: &mut Writer,
 ) -> Result<Taken, Garbage> {
     match procedure {
-        // Null; UMNTALL: what a client mounted is not remembered by client.
+        // Null, and UMNTALL: mounts are not recorded by client.
         0 | 4 => {}
         1 => {
             let path = arguments.opaque(PATH_LIMIT_BYTES)?;

@@ -1,6 +1,6 @@
 //! The NFS program, version 3 (RFC 1813), as far as reading needs it.
 //!
-//! Invariant: nothing is changed. Every procedure that would is answered with `NFS3ERR_ROFS`, whatever its arguments.
+//! Invariant: every procedure that would change something is answered with `NFS3ERR_ROFS`, whatever its arguments.
 
 use crate::exports::{Exports, Found, join};
 use crate::handle::{Handle, LIMIT_BYTES, PathNumber};
@@ -10,32 +10,32 @@ use redoubt_view::{Called, Errno, Meta};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Its number.
+/// Program number.
 pub const PROGRAM: u32 = 100_003;
-/// Its version.
+/// Program version.
 pub const VERSION: u32 = 3;
 
-/// Most bytes in the answer to one read.
+/// Limit of bytes in the answer to one read.
 pub const READ_LIMIT_BYTES: u32 = 256 << 10;
-/// Most bytes that a client should try to write at once.
+/// Limit of bytes per write that clients are offered.
 pub const WRITE_LIMIT_BYTES: u32 = 64 << 10;
-/// Most bytes of names in one answer.
+/// Limit of bytes of names in one answer.
 const LIST_LIMIT_BYTES: u32 = 64 << 10;
 const NAME_LIMIT_BYTES: usize = 255;
-/// Longest name that is taken at all.
+/// Longest accepted name.
 const NAME_ROOM_BYTES: usize = 4096;
-/// Shown as the size of the file system.
+/// Reported size of the file system.
 const SHOWN_BYTES: u64 = 1 << 50;
 
 const PROCEDURE_COUNT: u32 = 22;
-/// Attributes of what a list begins with.
+/// Bytes at the beginning of a list, for attributes.
 const LIST_HEAD_BYTES: usize = 160;
-/// Of a name in a list: marks, numbers, length.
+/// Bytes of a name in a list: marks, numbers, length.
 const NAME_BYTES: usize = 32;
 /// Additional bytes of an entry with attributes.
 const NAME_ATTRIBUTES_BYTES: usize = 96;
 
-/// `.` and `..`: the positions before any number of a path.
+/// Positions of `.` and `..`: before any number of a path.
 const SELF_COOKIE: u64 = 1;
 const PARENT_COOKIE: u64 = 2;
 
@@ -74,7 +74,7 @@ const fn status_of(Errno(errno): Errno) -> u32 {
     }
 }
 
-/// The owner of the files, as clients see it, and the exports.
+/// The exports, and the owner of the files as clients see it.
 pub struct Program {
     /// The exports.
     pub exports: Arc<Exports>,
@@ -82,21 +82,21 @@ pub struct Program {
     pub owner: (u32, u32),
 }
 
-/// How many words follow a failed procedure's status: each says that attributes of something are not there.
+/// Number of words after a failed procedure's status; each reports absent attributes.
 const fn words_after_failure(procedure: u32) -> usize {
     match procedure {
         1 => 0,
         3..=6 | 16..=20 => 1,
-        // Two directories, before and after.
+        // Two directories, before and after the change.
         14 => 4,
-        // A file, and a directory before and after.
+        // A file, and a directory before and after the change.
         15 => 3,
         _ => 2,
     }
 }
 
 impl Program {
-    /// Carries a procedure out and adds its result.
+    /// Executes a procedure and appends its result.
     ///
     /// # Errors
     /// [`Garbage`].
@@ -130,7 +130,7 @@ impl Program {
             }
             3 => self.lookup(arguments, out),
             4 => self.access(arguments, out),
-            // There are no links.
+            // No links exist.
             5 => Ok(found(self, &mut arguments)?.and(Err(Errno(libc::EINVAL)))),
             6 => self.read(arguments, out),
             16 => self.read_directory(arguments, false, out),
@@ -168,7 +168,7 @@ impl Program {
         let is_directory = meta.mode & libc::S_IFMT == libc::S_IFDIR;
         let (kind, links) = if is_directory { (2, 2) } else { (1, 1) };
         out.u32(kind).u32(meta.mode & 0o7777).u32(links).u32(self.owner.0).u32(self.owner.1);
-        // No device numbers; the file system's number tells exports apart.
+        // No device numbers; the file system's number distinguishes exports.
         let key = of.export.key;
         let [.., a, b, c, d, e, f, g, h] = key.volume_id.to_be_bytes();
         let file_system = u64::from_be_bytes([a, b, c, d, e, f, g, h]) ^ key.moment;
@@ -189,7 +189,7 @@ impl Program {
         out.u32(READ_LIMIT_BYTES).u32(READ_LIMIT_BYTES).u32(4096);
         out.u32(WRITE_LIMIT_BYTES).u32(WRITE_LIMIT_BYTES).u32(4096);
         out.u32(LIST_LIMIT_BYTES).u64(i64::MAX.unsigned_abs());
-        // Times are kept to a millisecond, more or less. Properties: the same for all files.
+        // Times have a resolution of about a millisecond. Properties: the same for all files.
         out.u32(0).u32(1_000_000).u32(0x8);
     }
 
@@ -231,7 +231,7 @@ impl Program {
         };
         Ok(read().map(|(bytes, file_len_bytes): (Vec<u8>, u64)| {
             let end = offset_bytes.saturating_add(bytes.len() as u64);
-            // Without attributes: a client must request them, and not guess from them whether its cache is stale.
+            // Without attributes: a client must request them, instead of deriving from them whether its cache is stale.
             out.bool(false).u32(u32::try_from(bytes.len()).unwrap_or(0)).bool(end >= file_len_bytes);
             out.opaque(&bytes);
         }))
@@ -271,7 +271,7 @@ impl Program {
                     if let Some(meta) = meta {
                         self.attributes_of(out, &directory, number, meta);
                     }
-                    // Which file it is, a look at it will tell.
+                    // Without a handle: a lookup returns it.
                     out.bool(false);
                 }
             }
@@ -284,7 +284,7 @@ impl Program {
     }
 }
 
-/// The outer error: arguments that are none.
+/// The outer error is for invalid arguments.
 type Answered = Result<Called<()>, Garbage>;
 
 /// Resolves the handle at the front of the arguments.

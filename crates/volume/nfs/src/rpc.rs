@@ -1,19 +1,19 @@
 //! Remote procedure calls (RFC 5531) over a byte stream: records, the head of a call, the head of an answer.
 //!
-//! Invariant: a record is never longer than [`REQUEST_LIMIT_BYTES`], whatever its marks announce; a longer one ends the
-//! connection before it is read.
+//! Invariant: a record is never longer than [`REQUEST_LIMIT_BYTES`], whatever its marks announce; a longer one closes
+//! the connection before it is read.
 
 use crate::xdr::{Garbage, Reader, Writer};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Longest request. The longest that a client has a reason for is a write of [`crate::program::WRITE_LIMIT_BYTES`],
-/// which is refused.
+/// Longest request. A client has no reason for more than a write of [`crate::program::WRITE_LIMIT_BYTES`], which is
+/// refused.
 pub const REQUEST_LIMIT_BYTES: usize = 80 << 10;
-/// A connection that asks nothing for so long is closed; clients connect again.
+/// Time without a request after which a connection is closed; clients reconnect.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
-/// A request that has begun must be there by then.
+/// Time within which a request must be complete, from its first byte on.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 const LAST_FRAGMENT: u32 = 1 << 31;
@@ -27,28 +27,28 @@ const AUTH_ERROR: u32 = 1;
 const AUTH_TOOWEAK: u32 = 5;
 /// No credentials.
 pub const AUTH_NONE: u32 = 0;
-/// User and group as the client says; not believed, not needed.
+/// User and group as sent by the client; not trusted, not needed.
 pub const AUTH_SYS: u32 = 1;
 const CREDENTIALS_LIMIT_BYTES: usize = 400;
 
-/// How a call was taken (`accept_stat`).
+/// Status of a call (`accept_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// The result follows.
     Success,
-    /// There is no such program here.
+    /// No such program here.
     NoProgram,
-    /// Not in this version; there is only this one.
+    /// Another version of the program; only this one exists.
     OtherVersion(u32),
-    /// The program has no such procedure.
+    /// No such procedure in the program.
     NoProcedure,
-    /// Its arguments are not understood.
+    /// Invalid arguments.
     Garbage,
 }
 
 /// The head of a call.
 pub struct Call<'a> {
-    /// Its number.
+    /// Transaction id.
     pub xid: u32,
     /// Program.
     pub program: u32,
@@ -64,14 +64,14 @@ pub struct Call<'a> {
 pub enum Record<'a> {
     /// A call to be answered.
     Call(Call<'a>),
-    /// A call that is answered with this.
+    /// A rejected call with its answer.
     Denied(Vec<u8>),
 }
 
-/// Understands a record.
+/// Decodes a record.
 ///
 /// # Errors
-/// [`Garbage`]: it is no call.
+/// [`Garbage`]: the record is no call.
 pub fn decode(record: &[u8]) -> Result<Record<'_>, Garbage> {
     let mut reader = Reader::new(record);
     let xid = reader.u32()?;
@@ -101,7 +101,7 @@ fn denied(xid: u32, why: &[u32]) -> Vec<u8> {
     marked(writer)
 }
 
-/// The beginning of an answer: room for the record's mark, then the head.
+/// Begins an answer: room for the record's mark, then the head.
 pub fn answer(xid: u32, taken: Taken) -> Writer {
     let mut writer = Writer::default();
     writer.u32(0).u32(xid).u32(REPLY).u32(ACCEPTED).u32(AUTH_NONE).u32(0);
@@ -115,7 +115,7 @@ pub fn answer(xid: u32, taken: Taken) -> Writer {
     writer
 }
 
-/// The whole record, with its mark.
+/// Completes the record with its mark.
 pub fn marked(writer: Writer) -> Vec<u8> {
     let mut bytes = writer.finish();
     let len = u32::try_from(bytes.len().saturating_sub(4)).unwrap_or(0);
@@ -125,11 +125,11 @@ pub fn marked(writer: Writer) -> Vec<u8> {
     bytes
 }
 
-/// The next record; `None`: the peer has closed the connection, or has been silent for long.
+/// Reads the next record; `None`: the peer has closed the connection, or was silent for [`IDLE_TIMEOUT`].
 ///
 /// # Errors
-/// The system's; [`ErrorKind::InvalidData`] for a record that is too long, [`ErrorKind::TimedOut`] for one that does
-/// not come to its end.
+/// The error of the system; [`ErrorKind::InvalidData`] for a record that is too long, [`ErrorKind::TimedOut`] for an
+/// incomplete one.
 pub fn read_record(stream: &mut TcpStream) -> std::io::Result<Option<Vec<u8>>> {
     let mut record = Vec::new();
     let mut deadline = None;
@@ -154,7 +154,7 @@ pub fn read_record(stream: &mut TcpStream) -> std::io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Reads all of it. The deadline begins with the first byte. False: nothing comes any more.
+/// Fills all of `wanted`. The deadline begins with the first byte. `false`: no more bytes arrive.
 fn fill(
     stream: &mut TcpStream,
     mut wanted: &mut [u8],
@@ -188,7 +188,7 @@ fn fill(
 /// Sends an answer.
 ///
 /// # Errors
-/// The system's, also when the peer takes nothing.
+/// The error of the system, also when the peer reads nothing.
 pub fn write_record(stream: &mut TcpStream, record: &[u8]) -> std::io::Result<()> {
     stream.write_all(record)
 }

@@ -25,30 +25,30 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Connections served at a time.
+/// Limit of connections.
 pub const MAX_CONNECTIONS: usize = 64;
-/// Threads, those of connections that are being closed included.
+/// Limit of threads, including those of connections that are being closed.
 const MAX_THREADS: usize = 2 * MAX_CONNECTIONS;
-/// Requests answered at a time: what all clients together may take of the node.
+/// Limit of requests answered at a time: the node's resources for all clients together.
 pub const MAX_AT_ONCE: usize = 8;
-/// A client must take an answer, or some of it, within this time.
+/// Time within which a client must accept an answer, or a part of it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of the search for unused exports and files.
 const SWEEP_INTERVAL: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-/// After an error of accept, most likely too many open files.
+/// Pause after an error of accept, most likely too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// How much the threads give way to others, from 0 to 19.
+/// Nice value of the threads, from 0 to 19.
 const NICENESS: i32 = 10;
 
-/// Why NFS is not served.
+/// Error that prevents NFS.
 #[derive(Debug, thiserror::Error)]
 pub enum NfsError {
-    /// The address cannot be used.
+    /// The address cannot be listened on.
     #[error("cannot serve NFS on {address}: {source}; choose another address with --nfs")]
     Listen {
         /// The address.
         address: String,
-        /// Why not.
+        /// The error.
         source: std::io::Error,
     },
     /// Other hosts could read everything.
@@ -58,7 +58,7 @@ pub enum NfsError {
          --nfs-allow-remote"
     )]
     Exposed(SocketAddr),
-    /// A thread cannot be started.
+    /// A thread could not be started.
     #[error("cannot start serving NFS: {0}")]
     Start(std::io::Error),
 }
@@ -74,7 +74,7 @@ pub struct Settings {
     pub limits: Limits,
 }
 
-/// An address that is not served yet.
+/// An address that is bound and not served yet.
 pub struct Nfs {
     listener: TcpListener,
     address: SocketAddr,
@@ -82,7 +82,7 @@ pub struct Nfs {
 }
 
 impl Nfs {
-    /// Takes the address.
+    /// Binds the address.
     ///
     /// # Errors
     /// [`NfsError::Listen`]; [`NfsError::Exposed`] for an address that other hosts reach, unless that is allowed.
@@ -104,7 +104,7 @@ impl Nfs {
         Ok(Self { listener, address, limits: settings.limits })
     }
 
-    /// Where it is.
+    /// The bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -135,14 +135,14 @@ impl Nfs {
     }
 }
 
-/// NFS that is served.
+/// The running NFS server.
 pub struct Running {
     server: Arc<Server>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Running {
-    /// Ends all connections, and accepts no more. Requests in progress end by themselves, without a reply.
+    /// Closes all connections, and accepts no more. Requests in progress end by themselves, without a reply.
     pub fn stop(&self) {
         self.server.is_stopping.store(true, Ordering::Release);
         if let Err(error) = rustix::io::write(&self.server.wake, &1_u64.to_ne_bytes()) {
@@ -169,7 +169,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 struct Known {
     stream: TcpStream,
-    /// When it was asked something last.
+    /// Time of the last request.
     asked: Instant,
 }
 
@@ -189,7 +189,7 @@ struct Server {
     permit_free: Condvar,
 }
 
-/// A connection that is counted, until this goes.
+/// A counted connection; dropping it ends the count.
 struct Counted<'s> {
     server: &'s Server,
     number: u64,
@@ -203,7 +203,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// One of [`MAX_AT_ONCE`].
+/// Permit for one of [`MAX_AT_ONCE`] requests.
 struct Permit<'s>(&'s Server);
 
 impl Drop for Permit<'_> {
@@ -230,7 +230,7 @@ impl Server {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let mut waiting =
                         [PollFd::new(listener, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
-                    // A failure is that of the next accept.
+                    // The next accept reports a failure.
                     let _ = poll(&mut waiting, Some(&SWEEP_INTERVAL));
                 }
                 Err(error) => {
@@ -268,7 +268,7 @@ impl Server {
         let server = Arc::clone(self);
         let spawned = std::thread::Builder::new().name("nfs-client".to_owned()).spawn(move || {
             let counted = Counted { server: &server, number };
-            // Of this thread only. Without it a read would be as urgent as a commit, and nothing worse.
+            // Applies to this thread only. If it fails, a read is as urgent as a commit, and nothing worse.
             let _ = rustix::process::nice(NICENESS);
             counted.serve(stream);
         });
@@ -320,7 +320,7 @@ pub fn answer<A>(program: &Program, record: &[u8], admit: impl FnOnce() -> A) ->
 }
 
 impl Counted<'_> {
-    /// Serves it to its end, which concerns its client only.
+    /// Serves the connection to its end, which concerns its client only.
     fn serve(&self, mut stream: TcpStream) {
         while let Ok(Some(record)) = rpc::read_record(&mut stream) {
             if let Some(known) = lock(&self.server.connections).known.get_mut(&self.number) {

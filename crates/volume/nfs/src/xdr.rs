@@ -1,18 +1,18 @@
 //! External data representation (RFC 4506), as far as these protocols use it.
 //!
-//! Invariant: what a peer announces is never allocated. A reader borrows from the request, which has its limit.
+//! Invariant: announced lengths never cause an allocation. A reader borrows from the request, whose length is limited.
 
-/// The request is cut off or says something impossible.
+/// The request is truncated or has an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid arguments for this procedure")]
 pub struct Garbage;
 
-/// Takes values off the front of a request.
+/// Reads values from the front of a request.
 #[derive(Clone, Copy)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Of these bytes.
+    /// Reads these bytes.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -24,7 +24,7 @@ impl<'a> Reader<'a> {
     }
 
     /// # Errors
-    /// The request ends before.
+    /// [`Garbage`] if the request ends early.
     pub fn u32(&mut self) -> Result<u32, Garbage> {
         Ok(u32::from_be_bytes(self.take(4)?.try_into().map_err(|_| Garbage)?))
     }
@@ -35,10 +35,10 @@ impl<'a> Reader<'a> {
         Ok(u64::from_be_bytes(self.take(8)?.try_into().map_err(|_| Garbage)?))
     }
 
-    /// Bytes that say how many they are.
+    /// Bytes with their length in front.
     ///
     /// # Errors
-    /// There are more than `limit_bytes`, or fewer than they say.
+    /// [`Garbage`] if there are more than `limit_bytes`, or fewer than announced.
     pub fn opaque(&mut self, limit_bytes: usize) -> Result<&'a [u8], Garbage> {
         let len_bytes = usize::try_from(self.u32()?).map_err(|_| Garbage)?;
         if len_bytes > limit_bytes {
@@ -50,35 +50,35 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts values together.
+/// Encodes values.
 #[derive(Default)]
 pub struct Writer(Vec<u8>);
 
 impl Writer {
-    /// A number.
+    /// A 32-bit number.
     pub fn u32(&mut self, value: u32) -> &mut Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self
     }
 
-    /// A long number.
+    /// A 64-bit number.
     pub fn u64(&mut self, value: u64) -> &mut Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self
     }
 
-    /// Yes or no.
+    /// A boolean.
     pub fn bool(&mut self, value: bool) -> &mut Self {
         self.u32(u32::from(value))
     }
 
-    /// Bytes as they are, a multiple of four.
+    /// Bytes without a length; a multiple of four.
     pub fn fixed(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.extend_from_slice(bytes);
         self
     }
 
-    /// Bytes, preceded by their number.
+    /// Bytes with their length in front.
     pub fn opaque(&mut self, bytes: &[u8]) -> &mut Self {
         self.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         self.0.extend_from_slice(bytes);
@@ -91,7 +91,7 @@ impl Writer {
         self.0.len()
     }
 
-    /// All of it.
+    /// All encoded bytes.
     pub fn finish(self) -> Vec<u8> {
         self.0
     }

@@ -28,8 +28,8 @@ use std::ops::Range;
 
 /// Name of the file in the data directory.
 pub const FILE_NAME: &str = ".redoubt-unsent";
-/// Room for what is not durable: the library lets a server go on until the node lacks 64 MiB. As much again as two
-/// of the longest frames, so that there is always room for one at one of the ends.
+/// Length of the area of frames. The library lets a server continue until the node lacks 64 MiB. The rest has room for
+/// two of the longest frames, so that one always fits at one of the ends.
 const AREA_LEN_BYTES: u64 = (64 << 20) + 2 * (LONGEST_FRAME_BYTES + 16);
 const LONGEST_FRAME_BYTES: u64 = 1 << 24;
 /// Length of the file.
@@ -54,7 +54,7 @@ pub(crate) const SESSION_CRC_WORD: usize = 19;
 pub const HOLDS_WORD: usize = 20;
 pub(crate) const END_WORD: usize = 64;
 pub(crate) const OLDEST_WORD: usize = 65;
-/// Written by another thread than the rest: a cache line of its own.
+/// In a cache line of its own, because another thread writes it.
 pub(crate) const DURABLE_WORD: usize = 128;
 
 /// Marks that no frame follows here: continue at the beginning of the area. No frame begins so: there is no kind 0x7f.
@@ -68,7 +68,7 @@ pub enum BadFile {
     /// Another version of the format.
     #[error("{0}")]
     Version(String),
-    /// It is not what was written.
+    /// The file is damaged.
     #[error("the file is damaged: {0}")]
     Damaged(String),
 }
@@ -104,12 +104,12 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Bytes that the node has not said are durable.
+    /// Bytes that the node has not confirmed as durable.
     pub fn unconfirmed_bytes(&self) -> u64 {
         self.end.0.saturating_sub(self.durable.0.max(self.oldest.0))
     }
 
-    /// Bytes that were written and are not here any more.
+    /// Bytes that were written and are lost.
     pub fn damaged_bytes(&self) -> u64 {
         self.end.0.saturating_sub(self.sound_end.0)
     }
@@ -119,15 +119,15 @@ fn damaged(why: impl Into<String>) -> BadFile {
     BadFile::Damaged(why.into())
 }
 
-/// The head of a new file, which keeps nothing.
+/// The head of a new file without frames.
 ///
 /// # Errors
-/// [`BadFile::Damaged`] for a volume id that no node gives.
+/// [`BadFile::Damaged`] for an invalid volume id.
 pub fn new_head(volume_id: &str) -> Result<Vec<u8>, BadFile> {
     head(volume_id, AREA_LEN_BYTES)
 }
 
-/// The head of a file with another length of its area.
+/// The head of a file with an area of this length.
 ///
 /// # Errors
 /// As [`new_head`].
@@ -147,7 +147,7 @@ pub fn head(volume_id: &str, area_len_bytes: u64) -> Result<Vec<u8>, BadFile> {
     Ok(out)
 }
 
-/// Where the oldest frame is, as one word, so that it is stored at once.
+/// Word and position of the oldest frame, packed into one word so that one store changes both.
 pub(crate) fn pack_oldest(at_word: usize, position: u64) -> u64 {
     (at_word as u64) << POSITION_BITS | (position & POSITION_MASK)
 }
@@ -196,7 +196,7 @@ pub fn check_head(bytes: &[u8]) -> Result<(String, u64), BadFile> {
     Ok((volume_id, word(start, AREA_WORD)?))
 }
 
-/// Whether a file with this head may keep something, so that it is worth being read.
+/// Whether a file with this head may have frames to send.
 ///
 /// # Errors
 /// [`BadFile`].
@@ -208,7 +208,7 @@ pub fn may_keep(head: &[u8]) -> Result<bool, BadFile> {
 /// Reads a whole file.
 ///
 /// # Errors
-/// [`BadFile`]: nothing is known about what it kept.
+/// [`BadFile`]: its frames are unknown.
 pub fn read(bytes: &[u8]) -> Result<Contents, BadFile> {
     let (volume_id, area_len_bytes) = check_head(bytes)?;
     if bytes.len() as u64 != HEAD_LEN_BYTES as u64 + area_len_bytes || !area_len_bytes.is_multiple_of(8) {
@@ -249,7 +249,7 @@ fn read_session(bytes: &[u8]) -> Result<Kept, BadFile> {
     })
 }
 
-/// The frames from `oldest` to `end`, or to the first one that is not whole.
+/// The frames from `oldest` to `end`, or to the first damaged one.
 fn frames(bytes: &[u8], at_word: usize, oldest: u64, end: u64) -> Vec<(Seq, Range<usize>)> {
     let (mut at, mut position) = (HEAD_LEN_BYTES + at_word * WORD_LEN_BYTES, oldest);
     let mut frames = Vec::new();
@@ -268,7 +268,7 @@ fn frames(bytes: &[u8], at_word: usize, oldest: u64, end: u64) -> Vec<(Seq, Rang
     frames
 }
 
-/// Length of the frame that lies there, if it is the one of this position.
+/// Length of the frame at `at`, if it is the frame of this position.
 fn frame_at(bytes: &[u8], at: usize, position: u64) -> Option<usize> {
     let (head, rest) = bytes.get(at..)?.split_first_chunk::<HEADER_LEN_BYTES>()?;
     let header = FrameHeader::decode(head);

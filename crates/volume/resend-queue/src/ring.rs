@@ -26,23 +26,23 @@ const NEAR_BYTES: usize = 1 << 20;
 pub struct Full {
     /// Length of the frame.
     pub len_bytes: usize,
-    /// Room in use.
+    /// Bytes in use.
     pub used_bytes: u64,
 }
 
-/// The words of a file whose head was checked, mapped for good.
+/// The words of a mapped file whose head was checked. The mapping is never removed.
 #[derive(Clone, Copy, Debug)]
 pub struct UnsentFile {
     words: &'static [AtomicU64],
 }
 
 impl UnsentFile {
-    /// `words`: head and area.
+    /// `words`: the head and the area.
     pub const fn new(words: &'static [AtomicU64]) -> Self {
         Self { words }
     }
 
-    /// After everything that was stored before.
+    /// Stores a word after all earlier stores.
     fn store(&self, at: usize, value: u64) {
         self.put(at, value, Ordering::Release);
     }
@@ -60,12 +60,12 @@ impl UnsentFile {
         self.store(DURABLE_WORD, durable.0);
     }
 
-    /// Everything kept was sent and is durable.
+    /// Records that all frames of the last server were sent and are durable.
     pub fn note_nothing_kept(&self) {
         self.store(HOLDS_WORD, 0);
     }
 
-    /// Begins a session. Nothing may be kept that is still to be sent.
+    /// Begins a session. No frame of an earlier session may be left to send.
     pub fn begin(self, generation: u64, session: u64, start: Seq) -> UnsentRing {
         self.note_nothing_kept();
         let crc = session_crc([generation, session, start.0]);
@@ -100,7 +100,7 @@ struct KeptFrame {
     position: u64,
     at_word: usize,
     len_bytes: usize,
-    /// Room until the next frame: what was left free at the end of the area counts.
+    /// Words up to the next frame, including free ones at the end of the area.
     room_words: usize,
 }
 
@@ -111,7 +111,7 @@ pub struct UnsentRing {
     area_words: usize,
     frames: VecDeque<KeptFrame>,
     end: u64,
-    /// Where the next frame goes, if it fits there.
+    /// Word of the next frame, if it fits there.
     at_word: usize,
     used_words: usize,
 }
@@ -122,12 +122,12 @@ impl UnsentRing {
         Seq(self.end)
     }
 
-    /// Oldest position that is kept.
+    /// Position of the oldest frame.
     pub fn oldest(&self) -> Seq {
         Seq(self.frames.front().map_or(self.end, |frame| frame.position))
     }
 
-    /// Room in use.
+    /// Bytes in use.
     pub const fn used_bytes(&self) -> u64 {
         (self.used_words * WORD_LEN_BYTES) as u64
     }
@@ -137,7 +137,7 @@ impl UnsentRing {
         self.frames.iter().map(|frame| Seq(frame.position))
     }
 
-    /// Keeps a frame, which is at the position [`UnsentRing::end`].
+    /// Adds a frame at the position [`UnsentRing::end`].
     ///
     /// # Errors
     /// [`Full`].
@@ -173,7 +173,7 @@ impl UnsentRing {
             if room_words > self.area_words {
                 return None;
             }
-            // Still nothing is kept for a reader: both words say the same position.
+            // A reader still finds no frames: both words contain the same position.
             self.file.store(OLDEST_WORD, pack_oldest(0, self.end));
             self.used_words = 0;
             return Some(0);
@@ -199,7 +199,7 @@ impl UnsentRing {
         fits_here.then_some(self.at_word)
     }
 
-    /// Forgets frames that end at or before `durable`.
+    /// Removes frames that end at or before `durable`.
     pub fn trim(&mut self, durable: Seq) {
         let before = self.frames.len();
         while let Some(frame) = self.frames.front() {
@@ -215,7 +215,7 @@ impl UnsentRing {
         }
     }
 
-    /// Puts the frame with this number, counted from the oldest, into `out`; false: there is none.
+    /// Copies the frame with this number, counted from the oldest, into `out`; `false`: there is none.
     pub fn copy(&self, number: usize, out: &mut Vec<u8>) -> bool {
         out.clear();
         let Some(frame) = self.frames.get(number) else { return false };

@@ -1,9 +1,8 @@
-//! Sending what a server has left, as the session that wrote it.
+//! Sending the frames that a server has left, as the session that wrote them.
 //!
-//! The node takes a connection of that session as one of the server itself that comes back: it says where its
-//! stream stands, and gets the frames from there on. So a frame that it has already is not sent again, and nothing
-//! is sent out of order. The node refuses the session when a newer generation has the volume: then these frames can
-//! never be taken.
+//! The node treats a connection of that session as a reconnection of the server. It returns the position of its stream,
+//! and gets the frames from there on. So a frame that the node has is not sent again, and no frame is sent out of
+//! order. The node refuses the session when a newer generation has the volume: then these frames can never be accepted.
 
 use crate::layout::Kept;
 use redoubt_transport::{Connection, Connector, TransportError};
@@ -18,20 +17,19 @@ use std::time::Duration;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
-/// A node that says nothing for so long, not even that it waits, is given up.
+/// Limit of the time without a message of the node, not even a notice that it waits.
 const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 
-/// Why it was not sent, or not all of it. Nothing is lost by that: it can be tried again, but for
-/// [`SendError::Fenced`].
+/// Error that stopped the sending. No frame is lost, and it can be tried again, except after [`SendError::Fenced`].
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// The network failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The node sent bytes that must not be used.
+    /// The node sent invalid bytes.
     #[error("{0}")]
     Wire(#[from] WireError),
-    /// One side does not accept the other.
+    /// One side rejects the other.
     #[error("TLS authentication with the storage node failed: {0}")]
     Trust(String),
     /// The node asks to try again.
@@ -40,7 +38,7 @@ pub enum SendError {
     /// Another server has attached the volume since.
     #[error("{0}")]
     Fenced(String),
-    /// The node does not take it.
+    /// The node rejects the frames.
     #[error("the storage node rejected it: {0}")]
     Refused(String),
 }
@@ -78,7 +76,7 @@ pub fn send(connector: &Connector, volume: &str, kept: &Kept, file: &[u8]) -> Re
     Ok(kept.sound_end.0.saturating_sub(from.0))
 }
 
-/// Ends its connection when it is dropped.
+/// Closes its connection when it is dropped.
 struct Ending(Arc<dyn Connection>);
 
 impl Drop for Ending {
@@ -139,7 +137,7 @@ fn wait_durable(mut connection: &dyn Connection, end: Seq) -> Result<(), SendErr
         connection.read_exact(&mut head)?;
         let header = FrameHeader::decode(&head);
         payload.clear();
-        // Grows with what arrives, so that a wrong length cannot make this allocate much.
+        // The buffer grows with the received bytes, so that a wrong length cannot cause a large allocation.
         let mut rest = connection.take(u64::from(header.len_bytes));
         if rest.read_to_end(&mut payload)? as u64 != u64::from(header.len_bytes) {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());

@@ -22,7 +22,7 @@ const WINDOW_BYTES: u64 = 1 << 20;
 const WINDOW_AGE: Duration = Duration::from_millis(100);
 /// No page crosses a multiple of this.
 const LONGEST_PAGE_BYTES: u64 = 64 << 10;
-/// Longer reads fetch just what they want.
+/// Longer reads fetch exactly their range.
 const SMALL_READ_BYTES: u32 = 256 << 10;
 
 /// Treatment of an open file that is removed.
@@ -62,7 +62,7 @@ impl Live {
     /// As [`Tree::open`].
     pub fn open_found(&self, path: &str, found: ViewFile) -> Called<Arc<dyn OpenFile>> {
         let ViewFile { file, entry } = found;
-        // That of a moment is composed already.
+        // The log of a snapshot is already composed.
         if entry.kind == EntryKind::RedoLog && !self.source.is_moment() {
             let mut log = self.log.lock().ignore_poison();
             if let Some(mirror) = log.upgrade() {
@@ -97,7 +97,7 @@ impl Live {
     }
 }
 
-/// Its attributes.
+/// The attributes of a file or directory.
 pub fn meta_of(kind: EntryKind, mode: u32, len_bytes: u64) -> Meta {
     match kind {
         EntryKind::Directory => Meta { mode: libc::S_IFDIR | usable_mode(mode, 0o700), len_bytes: 4096 },
@@ -105,7 +105,7 @@ pub fn meta_of(kind: EntryKind, mode: u32, len_bytes: u64) -> Meta {
     }
 }
 
-/// Permission bits, never those that would let everybody write or run it as its owner.
+/// Permission bits without those that would let others write, or run the file as its owner.
 fn usable_mode(mode: u32, default_mode: u32) -> u32 {
     if mode & 0o777 == 0 { default_mode } else { mode & 0o775 }
 }
@@ -159,8 +159,8 @@ impl Tree for Live {
 struct ReadState {
     meta: Meta,
     window: Option<Window>,
-    /// Where the next read begins if the file is read in sequence. The first read never is: of many files a tool wants
-    /// the first page only.
+    /// Offset of the next sequential read. The first read never counts as sequential: of many files a tool needs the
+    /// first page only.
     next_bytes: u64,
 }
 
@@ -171,18 +171,18 @@ struct Window {
 }
 
 impl Window {
-    /// The part of it, if all is in it and it is new enough; less at the end of the file.
+    /// The requested part, if the window contains all of it and is new enough; less at the end of the file.
     fn get(&self, offset_bytes: u64, len_bytes: u32, file_len_bytes: u64) -> Option<&[u8]> {
         let end = (offset_bytes + u64::from(len_bytes)).min(file_len_bytes);
         let from = usize::try_from(offset_bytes.checked_sub(self.start_bytes)?).ok()?;
         let to = usize::try_from(end.checked_sub(self.start_bytes)?).ok()?;
         let is_old = self.since.elapsed() > WINDOW_AGE && offset_bytes.is_multiple_of(LONGEST_PAGE_BYTES);
-        // Nothing of it: the file may have grown.
+        // The part is empty: the file may have grown.
         if is_old || from >= to { None } else { self.bytes.get(from..to) }
     }
 }
 
-/// A file that is read as it is now.
+/// An open file, read in its current state.
 struct LiveFile {
     source: Arc<dyn ViewSource>,
     complaints: Arc<Complaints>,
@@ -193,7 +193,7 @@ struct LiveFile {
 }
 
 impl LiveFile {
-    /// From the source.
+    /// Reads from the source.
     fn fetch(&self, state: &mut ReadState, offset_bytes: u64, len_bytes: u32) -> Called<Vec<u8>> {
         let read = self.source.read(self.file, offset_bytes, len_bytes).map_err(|error| {
             self.complaints.say(format!("{}: {error}", self.path));

@@ -22,7 +22,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The node is asked at least this often.
+/// Longest time between requests to the node.
 const POLL: Duration = Duration::from_secs(2);
 /// Size of the pieces in which space is returned.
 const HOLE_BYTES: u64 = 16 << 20;
@@ -35,22 +35,22 @@ pub struct LogMirror {
 }
 
 struct MirrorState {
-    /// `None`: it broke; the next request starts over.
+    /// `None`: the follower failed; the next request starts over.
     follower: Option<Box<dyn LogFollower>>,
     redo: File,
     /// LSN at the start of `redo`.
     first_lsn: Lsn,
-    /// Nothing before it is in `redo` any more.
+    /// Bytes at the start of `redo` whose space was released.
     given_back_bytes: u64,
     image: LogImage,
     asked: Instant,
 }
 
 impl LogMirror {
-    /// Gets what there is.
+    /// Fetches the available redo.
     ///
     /// # Errors
-    /// The errors of the source; [`ViewError::Scratch`] if there is no place for it.
+    /// The errors of the source; [`ViewError::Scratch`] if the copy cannot be written.
     pub fn begin(source: Arc<dyn ViewSource>, complaints: Arc<Complaints>) -> Result<Arc<Self>, ViewError> {
         let mut follower = source.follow()?;
         let redo = source.scratch_file().map_err(|source| ViewError::Scratch { action: "make", source })?;
@@ -84,7 +84,7 @@ impl LogMirror {
         Ok(mirror)
     }
 
-    /// Gets what was added.
+    /// Fetches the added redo.
     fn refresh(&self, state: &mut MirrorState) -> Result<(), ViewError> {
         state.asked = Instant::now();
         let (mut follower, from) = match state.follower.take() {
@@ -113,7 +113,7 @@ impl LogMirror {
     }
 }
 
-/// Asks for redo and writes it to its place. `begins` makes of its start the LSN at the start of `redo`.
+/// Requests redo and writes it to its position. `begins` converts its start into the LSN at the start of `redo`.
 fn get(
     follower: &mut dyn LogFollower,
     from_lsn: Option<u64>,
@@ -162,14 +162,14 @@ fn give_back(state: &mut MirrorState) {
     };
     if len > 0 {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: no pointers; the descriptor is open. A file system that cannot do it keeps the bytes.
+        // SAFETY: no pointers; the descriptor is open. A file system without support keeps the bytes.
         unsafe { libc::fallocate64(state.redo.as_raw_fd(), mode, from, len) };
         state.given_back_bytes = unneeded;
     }
 }
 
 impl MirrorState {
-    /// All of a range is redo that is known, and a server would not write there next.
+    /// Whether all of a range is received redo that a server would not overwrite next.
     fn knows(&self, offset_bytes: u64, len_bytes: u32) -> bool {
         let end = offset_bytes.saturating_add(u64::from(len_bytes));
         if !self.image.geometry.holds(offset_bytes, u64::from(len_bytes)) {

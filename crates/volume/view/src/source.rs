@@ -1,31 +1,31 @@
-//! Where a view's names, lengths and contents come from.
+//! The source of a view's names, lengths and contents.
 
 use crate::tree::Errno;
 use redoubt_wire::control::VolumeEntry;
 use redoubt_wire::view::{ViewFile, ViewLog};
 use std::fs::File;
 
-/// Contents of a file, as far as they were asked for.
+/// Contents of a file within a requested range.
 pub struct Contents {
-    /// Bytes; shorter than asked for at the file's end.
+    /// Bytes; fewer than requested at the end of the file.
     pub bytes: Vec<u8>,
     /// Length of the whole file.
     pub len_bytes: u64,
 }
 
-/// Why a question cannot be answered.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
-    /// It failed.
+    /// The request failed.
     #[error("{0}")]
     Failed(String),
-    /// The same question may be answered later.
+    /// The same request may succeed later.
     #[error("{0}")]
     NotNow(String),
     /// The viewed volume is gone for good.
     #[error("{0}")]
     Ended(String),
-    /// There is no place for the copy of the redo log.
+    /// The copy of the redo log could not be written.
     #[error("cannot {action} the copy of the redo log: {source}")]
     Scratch {
         /// The attempted action.
@@ -36,7 +36,7 @@ pub enum ViewError {
 }
 
 impl ViewError {
-    /// The error number for a program.
+    /// The error number for an application.
     pub const fn errno(&self) -> Errno {
         match self {
             Self::Failed(_) | Self::Scratch { .. } => Errno(libc::EIO),
@@ -46,34 +46,35 @@ impl ViewError {
     }
 }
 
-/// Takes a piece of redo: the answer that it belongs to, its distance in bytes from that answer's start, and the bytes.
+/// Receiver of redo: takes the answer that a piece belongs to, its distance in bytes from that answer's start, and the
+/// bytes.
 pub type LogPiece<'a> = dyn FnMut(&ViewLog, u64, &[u8]) -> Result<(), ViewError> + 'a;
 
 /// A follower of the redo log: the log is retained from its position on.
 pub trait LogFollower: Send {
-    /// Gives `piece` the redo since `from_lsn`, where this follower stands, or since the server's checkpoint, and says
-    /// what it was.
+    /// Passes the redo since `from_lsn`, this follower's position, or since the server's checkpoint, to `piece`.
+    /// Returns the answer.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The error of the source.
     fn next(&mut self, from_lsn: Option<u64>, piece: &mut LogPiece<'_>) -> Result<ViewLog, ViewError>;
 }
 
-/// A volume as it is now, or a moment of it.
+/// A volume as it is now, or a snapshot of it.
 pub trait ViewSource: Send + Sync {
     /// Looks up a path.
     ///
     /// # Errors
-    /// Why that cannot be said.
+    /// The error of the source.
     fn stat(&self, path: &str) -> Result<Option<ViewFile>, ViewError>;
 
-    /// Everything there is.
+    /// All names.
     ///
     /// # Errors
     /// As [`ViewSource::stat`].
     fn names(&self) -> Result<Vec<VolumeEntry>, ViewError>;
 
-    /// Bytes of a file, by its number; `None`: it is gone.
+    /// Bytes of a file, by its number; `None`: the file is gone.
     ///
     /// # Errors
     /// As [`ViewSource::stat`].
@@ -85,18 +86,18 @@ pub trait ViewSource: Send + Sync {
     /// As [`ViewSource::stat`].
     fn follow(&self) -> Result<Box<dyn LogFollower>, ViewError>;
 
-    /// A file without a name, for as long as it is open.
+    /// Creates an unnamed file, which lasts as long as it is open.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     fn scratch_file(&self) -> std::io::Result<File>;
 
-    /// It is a moment: nothing changes.
+    /// Whether it is a snapshot, which never changes.
     fn is_moment(&self) -> bool {
         false
     }
 
-    /// Another number with each change of any contents; `None`: something is being changed.
+    /// A number that differs after each change of any contents; `None`: a change is in progress.
     fn position(&self) -> Option<u64> {
         None
     }

@@ -52,35 +52,35 @@ pub trait OpenFile: Send + Sync {
     }
 }
 
-/// A change of names.
+/// A change to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// A file, socket or pipe; a file that is there is left as it is.
+    /// Creates a file, socket or pipe; an existing file is left as it is.
     Create {
         /// Type and permission bits.
         mode: u32,
     },
-    /// A directory.
+    /// Creates a directory.
     MakeDirectory {
         /// Permission bits.
         mode: u32,
     },
-    /// A file goes.
+    /// Removes a file.
     Unlink,
-    /// An empty directory goes.
+    /// Removes an empty directory.
     RemoveDirectory,
     /// Renames an entry.
     Rename {
-        /// The path.
+        /// The new path.
         to: &'a str,
     },
-    /// Other permission bits.
+    /// Sets the permission bits.
     SetMode(u32),
 }
 
 /// Files and directories, by paths relative to the root, which is the empty path.
 pub trait Tree: Send + Sync {
-    /// Looks up a path; `None`: nothing.
+    /// Looks up a path; `None`: it does not exist.
     ///
     /// # Errors
     /// `EIO`.
@@ -95,37 +95,37 @@ pub trait Tree: Send + Sync {
     /// Opens a file.
     ///
     /// # Errors
-    /// `ENOENT`; `EROFS` if it is to be written and cannot be; `EIO`.
+    /// `ENOENT`; `EROFS` if it cannot be written but must be; `EIO`.
     fn open(&self, path: &str, to_write: bool) -> Called<Arc<dyn OpenFile>>;
 
     /// Makes a change.
     ///
     /// # Errors
-    /// `EROFS`, or why the change cannot be made.
+    /// `EROFS`, or the error of the change.
     fn change(&self, path: &str, change: Change<'_>) -> Called<()>;
 
-    /// Nothing changes but through the kernel, which may cache replies.
+    /// Whether all changes come through the kernel, so that it may cache replies.
     fn is_fixed(&self) -> bool;
 }
 
-/// Complains, once an hour for each text.
+/// Log of complaints, once an hour for each text.
 pub struct Complaints {
     said: Mutex<(Instant, HashSet<String>)>,
     say: fn(&str),
 }
 
 impl Complaints {
-    /// Most different ones within [`Self::MEMORY`].
+    /// Limit of different messages within [`Self::MEMORY`].
     const LIMIT: usize = 100;
     /// Time for which a message is remembered.
     const MEMORY: Duration = Duration::from_secs(3600);
 
-    /// None yet; `say` tells people.
+    /// A log without messages; `say` writes one.
     pub fn new(say: fn(&str)) -> Self {
         Self { said: Mutex::new((Instant::now(), HashSet::new())), say }
     }
 
-    /// Logs it, unless it was logged a short time ago.
+    /// Logs a message, unless it was logged recently.
     pub fn say(&self, text: String) {
         let mut guard = self.said.lock().ignore_poison();
         let (since, said) = &mut *guard;

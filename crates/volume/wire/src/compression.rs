@@ -8,9 +8,9 @@
 //! Invariants:
 //! * The output of one call of [`Compressor::pack`] can be unpacked without later bytes: the node must be able to read
 //!   the last bytes that a killed server wrote.
-//! * Both sides begin again with each connection. Nothing compressed is kept to be sent again.
-//! * [`Decompressor`] holds a window of at most [`WINDOW_LEN_BYTES`], whatever a peer says, and never gives more at a
-//!   time than it is asked for.
+//! * Both sides begin again with each connection. Compressed bytes are never kept for a retransmission.
+//! * [`Decompressor`] has a window of at most [`WINDOW_LEN_BYTES`], whatever a peer sends, and never returns more at a
+//!   time than requested.
 
 use crate::error::WireError;
 use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
@@ -33,16 +33,16 @@ const PARAMETERS: [CParameter; 7] = [
     CParameter::Strategy(Strategy::ZSTD_fast),
 ];
 const LEVEL: i32 = 1;
-/// Room that is made at a time for what comes out.
+/// Output space that is added at a time.
 const STEP_LEN_BYTES: usize = 32 << 10;
 
-/// The sender's side.
+/// The sending side.
 pub struct Compressor {
     encoder: Encoder<'static>,
 }
 
 impl Compressor {
-    /// For a new connection.
+    /// A compressor for a new connection.
     ///
     /// # Errors
     /// [`WireError::Invalid`] if there is no memory for it.
@@ -54,10 +54,10 @@ impl Compressor {
         Ok(Self { encoder })
     }
 
-    /// Appends to `out` what `bytes` are on the wire, complete.
+    /// Appends the compressed form of `bytes` to `out`, complete.
     ///
     /// # Errors
-    /// [`WireError::Invalid`]: the connection must be given up, since nobody knows what it has had.
+    /// [`WireError::Invalid`]: the state of the stream is unknown, and the connection must be closed.
     pub fn pack(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
         let mut input = InBuffer::around(bytes);
         while input.pos() < bytes.len() {
@@ -77,7 +77,7 @@ fn with_room(
     run(&mut OutBuffer::around_pos(out, len_bytes)).map_err(failed)
 }
 
-/// The receiver's side.
+/// The receiving side.
 pub struct Decompressor {
     decoder: Decoder<'static>,
 }
@@ -85,14 +85,14 @@ pub struct Decompressor {
 /// Result of one step of a [`Decompressor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Bytes of the input that are not needed any more.
+    /// Consumed bytes of the input.
     pub taken_bytes: usize,
-    /// Bytes of the output that are filled.
+    /// Filled bytes of the output.
     pub given_bytes: usize,
 }
 
 impl Decompressor {
-    /// For a new connection. The window is allocated when its first bytes have come.
+    /// A decompressor for a new connection. The window is allocated when its first bytes arrive.
     ///
     /// # Errors
     /// [`WireError::Invalid`] if there is no memory for it.
@@ -116,7 +116,7 @@ impl Decompressor {
                 return Err(invalid("it ends, which only the connection does".to_owned()));
             }
             let now = (taken.pos(), given.pos());
-            // Each call may do less than it could.
+            // A call may do less than possible.
             if now == before || given.pos() == given.capacity() {
                 return Ok(Step { taken_bytes: now.0, given_bytes: now.1 });
             }

@@ -6,9 +6,8 @@
 //! A reply may be longer than a frame, since lists grow with the number of tables. Then it comes in pieces: frames of
 //! [`KIND_JSON_PART`], and at last one of [`KIND_JSON`]. Requests are one frame.
 //!
-//! Fields that this side does not know are ignored: they come from a later version, which sends a field that matters
-//! only to a peer whose features have it ([`crate::greeting`]). 0.1.0 refuses them. A field that may be left out in a
-//! reply needs no feature.
+//! Unknown fields are ignored: they come from a later version, which sends a field that matters only to a peer whose
+//! features have it ([`crate::greeting`]). 0.1.0 refuses them. An optional field of a reply needs no feature.
 
 use crate::error::WireError;
 use crate::figures::{ApplyWorker, ChainClass, Times};
@@ -59,7 +58,7 @@ pub enum Request {
         volume: String,
         /// Name of the attaching process, for people (host, process id, datadir).
         who: String,
-        /// Which server it is to be: of the feature [`crate::greeting::SERVER_VERSION`]. `None`: a MariaDB 10.11.
+        /// Required server version, with the feature [`crate::greeting::SERVER_VERSION`]. `None`: a MariaDB 10.11.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         server: Option<ServerVersion>,
     },
@@ -81,7 +80,7 @@ pub enum Request {
         volume: String,
         /// Relative path.
         path: String,
-        /// Where to begin.
+        /// Offset in bytes.
         from_bytes: u64,
     },
     /// Begin an export: the node applies everything and holds that state until [`Request::ExportEnd`].
@@ -145,8 +144,8 @@ pub enum Request {
         /// LSN of the first redo byte that follows.
         start_lsn: u64,
     },
-    /// Of the feature [`crate::greeting::MYSQL`]. The redo log of MySQL: the files from the one with the checkpoint on; the payload of their blocks follows as data
-    /// frames (offset counts from `start_lsn`).
+    /// The redo log of MySQL, with the feature [`crate::greeting::MYSQL`]: the files from the one with the checkpoint
+    /// on. The payload of their blocks follows as data frames (offset counts from `start_lsn`).
     ImportLogSet {
         /// In the order of the log.
         files: Vec<ImportedLogFile>,
@@ -155,11 +154,11 @@ pub enum Request {
     },
     /// Make the imported volume durable and visible.
     ImportEnd,
-    /// Begin to measure where the time of commits and page reads goes ([`crate::trace`]). It ends with the connection.
+    /// Begin to measure the time of commits and page reads by stage ([`crate::trace`]). It ends with the connection.
     TraceBegin {
         /// The volume.
         volume: String,
-        /// One in how many.
+        /// The number of commits or page reads for each measured one.
         one_in: u32,
     },
     /// The samples since the last such request.
@@ -185,7 +184,7 @@ pub struct ImportedLogFile {
     pub mode: u32,
     /// Length in bytes.
     pub len_bytes: u64,
-    /// Those of its first blocks that are not zero, by their offset in bytes.
+    /// Its first blocks that are not zero, by their offset in bytes.
     pub blocks: Vec<(u32, Vec<u8>)>,
 }
 
@@ -197,16 +196,16 @@ pub enum Reply {
     Done,
     /// Done, and the volume's files are encrypted.
     Encrypted {
-        /// Where the volume's key is, on the node's host.
+        /// Location of the volume's key on the node's host.
         key_file: String,
-        /// The key was made for this: there is no copy of it yet.
+        /// The key is new: there is no copy of it yet.
         key_is_new: bool,
     },
-    /// It cannot be done.
+    /// The request failed.
     Failed {
         /// The same request may succeed later.
         retry: bool,
-        /// For people: what, where, what to do.
+        /// For people: problem, location and remedy.
         message: String,
     },
     /// To Status.
@@ -222,10 +221,10 @@ pub enum Reply {
     Trace {
         /// Samples that are complete.
         samples: Vec<Sample>,
-        /// Samples lost since the trace began: their halves did not meet, or they came too fast.
+        /// Samples lost since the trace began: one half is missing, or there were too many.
         lost: u64,
     },
-    /// To View, but for names ([`Reply::Attached`]) and contents ([`Reply::FileFollows`]).
+    /// To View, except for names ([`Reply::Attached`]) and contents ([`Reply::FileFollows`]).
     View(ViewReply),
 }
 
@@ -255,8 +254,8 @@ pub struct VolumeEntry {
     pub mode: u32,
     /// Length in bytes (0 for directories).
     pub len_bytes: u64,
-    /// CRC-32C of the contents of a plain file, in the answer to [`Request::List`]. `None` there: they were being
-    /// changed.
+    /// CRC-32C of the contents of a plain file, in the answer to [`Request::List`]. `None` there: a change was in
+    /// progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<u32>,
 }
@@ -275,7 +274,7 @@ pub enum EntryKind {
     RedoLog,
 }
 
-/// Room on a file system.
+/// Space on a file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
     /// A directory on it that the node uses.
@@ -310,7 +309,7 @@ pub struct NodeStatus {
     /// Raw devices are not among them.
     #[serde(default)]
     pub room: Vec<Room>,
-    /// Until when its certificate and the authority's are valid, in seconds since 1970. `None`: it has none.
+    /// End of the validity of its certificate and the authority's, in seconds since 1970. `None`: it has none.
     #[serde(default)]
     pub certificate_expires_s: Option<i64>,
     /// Address of its status page, if it serves one.
@@ -332,72 +331,73 @@ pub struct VolumeStatus {
     pub encrypted_with: Option<String>,
     /// `ready`, `attached`, `waiting`, `stopped`, `exporting`, or `unusable` (it could not be opened).
     pub state: String,
-    /// Why it waits or stopped.
+    /// Reason for its wait or stop.
     pub reason: String,
     /// Current generation.
     pub generation: u64,
     /// Name of the process that attached it last.
     pub attached_by: String,
-    /// The newest server that ran on it; an older series is refused. `None`: none has run, or not since that is kept.
+    /// The newest server that ran on it; an older series is refused. `None`: none has run, or none since this is
+    /// recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_server: Option<ServerVersion>,
-    /// Until when the certificate of the server that is connected is valid, in seconds since 1970. `None`: none is
-    /// connected, or without a certificate.
+    /// End of the validity of the connected server's certificate, in seconds since 1970. `None`: no server is
+    /// connected, or it has no certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_certificate_expires_s: Option<i64>,
     /// Connections of servers.
     #[serde(default)]
     pub connections: u64,
-    /// Of these, those over the node's local socket.
+    /// Those over the node's local socket.
     #[serde(default)]
     pub local_connections: u64,
-    /// Received up to here.
+    /// End of the received stream.
     pub w_lsn: u64,
-    /// Durable up to here.
+    /// End of the durable stream.
     pub d_lsn: u64,
-    /// Parsed up to here.
+    /// End of the parsed stream.
     pub p_lsn: u64,
-    /// Applied and in the page store up to here.
+    /// Position up to which all changes are applied and in the page store.
     pub a_lsn: u64,
     /// The server's own checkpoint.
     pub server_checkpoint_lsn: u64,
-    /// Bytes of the ring in use (W - A) and its size.
+    /// Bytes of the ring in use (W - A).
     pub ring_used_bytes: u64,
-    /// Size of the ring.
+    /// Length of the ring in bytes.
     pub ring_len_bytes: u64,
-    /// Which stage the ring waits for while it is full: `device`, `parser`, `apply`, or empty.
+    /// The stage that a full ring waits for: `device`, `parser`, `apply`, or empty.
     pub ring_waits_for: String,
-    /// Microseconds the receiver waited for room in the ring, by the stage that it waited for.
+    /// Microseconds for which the receiver waited for room in the ring, by stage.
     #[serde(default)]
     pub ring_wait_micros: BTreeMap<String, u64>,
-    /// Log index: pages with records, records (runs), tables.
+    /// Pages with records in the log index.
     pub index_pages: u64,
     /// Record runs in the index.
     pub index_runs: u64,
     /// Tables in the index.
     pub index_tables: u64,
-    /// How long the pages' chains in the index are.
+    /// Chain lengths of the pages in the index.
     #[serde(default)]
     pub chain_lengths: Vec<ChainClass>,
-    /// How long page reads took on the node.
+    /// Durations of page reads on the node.
     #[serde(default)]
     pub page_read_times: Times,
-    /// How long batches of the log took to become durable.
+    /// Durations until batches of the log were durable.
     #[serde(default)]
     pub log_write_times: Times,
     /// Counters of the threads that apply redo.
     #[serde(default)]
     pub apply_workers: Vec<ApplyWorker>,
-    /// Files known.
+    /// Number of known files.
     pub files: u64,
     /// State of the log device.
     pub log_device: LogDeviceStatus,
     /// State of the page store.
     #[serde(default)]
     pub page_store: PageStoreStatus,
-    /// Everything counted by the node.
+    /// Counters of the node.
     pub counters: BTreeMap<String, u64>,
-    /// Everything counted by the shim, as last reported.
+    /// Counters of the shim, as last reported.
     pub server_counters: BTreeMap<String, u64>,
 }
 
@@ -407,11 +407,11 @@ pub struct VolumeStatus {
 pub struct LogDeviceStatus {
     /// `file`, `block` or `pmem`.
     pub kind: String,
-    /// How it writes, in a few words.
+    /// Write method in a few words.
     pub detail: String,
-    /// Where the log is.
+    /// Location of the log.
     pub directory: String,
-    /// Records start at multiples of this many bytes.
+    /// Alignment of records in bytes.
     pub write_unit_bytes: u64,
     /// Durable writes that can be under way at once.
     pub max_in_flight: u64,
@@ -429,17 +429,17 @@ pub struct PageStoreStatus {
     pub protection: String,
     /// Reason for this protection.
     pub reason: String,
-    /// Where the pages are.
+    /// Location of the pages.
     pub pages: String,
-    /// Where the page journal is.
+    /// Location of the page journal.
     pub journal: String,
-    /// Its length.
+    /// Length of the journal.
     pub journal_len_bytes: u64,
-    /// How much of it holds images that are still needed.
+    /// Bytes of the journal with images that are still needed.
     pub journal_live_bytes: u64,
     /// Pages whose newest image is in the journal only.
     pub pending_pages: u64,
-    /// Shortest and longest write that cannot be torn; `None`: the place offers none.
+    /// Shortest and longest write that cannot be torn; `None`: the location has none.
     pub untorn_len_bytes: Option<[u64; 2]>,
     /// Bytes of pages written to their place for each byte of redo applied.
     pub home_bytes_per_redo_byte: f64,
@@ -464,7 +464,7 @@ fn is_false(value: &bool) -> bool {
 /// A JSON message as payload.
 ///
 /// # Errors
-/// [`WireError::Invalid`] if it cannot be serialised: the caller's bug.
+/// [`WireError::Invalid`] if it cannot be serialised, which is a bug of the caller.
 pub fn encode_json<T: Serialize>(message: &T) -> Result<Vec<u8>, WireError> {
     serde_json::to_vec(message).map_err(|error| json_error(&error))
 }
@@ -502,15 +502,15 @@ pub fn decode_data(payload: &[u8]) -> Result<Option<(u64, &[u8])>, WireError> {
     Ok(Some((offset_bytes, reader.rest())))
 }
 
-/// Is this a usable relative path (see the node's rules)?
+/// Checks a relative path (see the node's rules).
 ///
 /// # Errors
-/// [`WireError::Invalid`] saying why not.
+/// [`WireError::Invalid`] with the reason.
 pub fn check_path(path: &[u8]) -> Result<(), WireError> {
     crate::reader::check_path(path).map_err(bad_path)
 }
 
-/// [`check_path`] but for the length: of a path that is only a name, and perhaps of no file.
+/// As [`check_path`], except for the length: for a path that is only a name, and perhaps of no file.
 ///
 /// # Errors
 /// As [`check_path`].

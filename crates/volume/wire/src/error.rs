@@ -2,11 +2,11 @@
 
 use redoubt_negotiation::Disagreement;
 
-/// A frame that must not be used. All of these are fatal for the connection, never for the volume:
-/// the sender keeps what was not acknowledged and sends it again on a new connection.
+/// An invalid frame. Each of these errors is fatal for the connection, never for the volume: the sender keeps
+/// unacknowledged frames and sends them again on a new connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The first bytes of a connection are not ours.
+    /// The first bytes of a connection are not those of Redoubt.
     #[error(
         "the peer does not speak the Redoubt protocol (first bytes {found:02x?}); check that the address is a storage node's"
     )]
@@ -14,7 +14,7 @@ pub enum WireError {
         /// The bytes found.
         found: [u8; 4],
     },
-    /// The two sides have no version in common, or one requires a feature of the other that is not there.
+    /// The two sides have no version in common, or one lacks a feature that the other requires.
     #[error("{0}; install the same version on both, the node's first")]
     Disagreement(#[from] Disagreement),
     /// Checksum mismatch: damaged, replayed or reordered bytes.
@@ -26,14 +26,14 @@ pub enum WireError {
         kind: u8,
         /// Payload length.
         len_bytes: u32,
-        /// Where the frame was expected to start.
+        /// Expected position of the frame.
         position: u64,
-        /// Checksum in the frame.
+        /// Transmitted checksum.
         found: u32,
-        /// Checksum of its bytes.
+        /// Computed checksum.
         expected: u32,
     },
-    /// A kind that does not belong here.
+    /// A kind that is not valid here.
     #[error(
         "frame kind {kind} is unknown on a {role} connection: it comes from a newer Redoubt, or is damaged; \
          use the version of Redoubt that wrote it, or a later one"
@@ -44,7 +44,7 @@ pub enum WireError {
         /// Role of the connection.
         role: &'static str,
     },
-    /// Longer than the limit for this place.
+    /// A value that exceeds its limit.
     #[error("{what} has {len_bytes} bytes, the limit is {limit_bytes}")]
     TooLong {
         /// Name of the value.
@@ -57,21 +57,21 @@ pub enum WireError {
     /// The payload ends inside a field.
     #[error("{what} ends after {len_bytes} bytes, inside field {field}")]
     Truncated {
-        /// Which payload.
+        /// Name of the payload.
         what: &'static str,
         /// Its length.
         len_bytes: usize,
-        /// The field that is cut.
+        /// The truncated field.
         field: &'static str,
     },
-    /// A field has a value that is not allowed.
+    /// A field with an invalid value.
     #[error("{what}: field {field} is invalid: {why}")]
     Invalid {
-        /// Which payload.
+        /// Name of the payload.
         what: &'static str,
         /// The field.
         field: &'static str,
-        /// Why it is refused.
+        /// The reason.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Figures that are more than a counter, as a node reports them in [`crate::control::VolumeStatus`].
+//! Figures other than counters, as a node reports them in [`crate::control::VolumeStatus`].
 //!
 //! A distribution of times has log-linear buckets: each power of two of microseconds is cut into
 //! [`BUCKETS_PER_POWER`] equal parts, so that a quantile is off by an eighth at most, whatever its size.
@@ -21,7 +21,7 @@ pub const fn bucket_of(micros: u64) -> usize {
     if bucket < BUCKETS { bucket } else { BUCKETS - 1 }
 }
 
-/// Smallest value in microseconds that is above the bucket; `None`: there is no bound.
+/// End of the bucket in microseconds, exclusive; `None`: there is no bound.
 pub const fn bucket_end_micros(bucket: usize) -> Option<u64> {
     if bucket + 1 >= BUCKETS {
         return None;
@@ -33,21 +33,21 @@ pub const fn bucket_end_micros(bucket: usize) -> Option<u64> {
     Some((BUCKETS_PER_POWER as u64 + part + 1) << (bucket / BUCKETS_PER_POWER - 1))
 }
 
-/// How long something took, over all of it since the node started.
+/// Distribution of a duration since the node started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Times {
-    /// How many there were.
+    /// Number of durations.
     pub count: u64,
-    /// All of them together.
+    /// Sum of all durations.
     pub sum_micros: u64,
     /// Non-empty buckets, in order: number of the bucket (see [`bucket_end_micros`]) and how many fell into it.
     pub buckets: Vec<(usize, u64)>,
 }
 
 impl Times {
-    /// The time that `share` (0 to 1) of all stay below, in microseconds: the end of its bucket. `None`: there were
-    /// none.
+    /// The time, in microseconds, below which `share` (0 to 1) of all durations stay: the end of a bucket. `None`:
+    /// there are no durations.
     pub fn quantile_micros(&self, share: f64) -> Option<u64> {
         let wanted = ((self.count as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;
@@ -82,7 +82,7 @@ impl Times {
         }
     }
 
-    /// How many took at most `micros`, which must be the end of a bucket.
+    /// Number of durations of at most `micros`, which must be the end of a bucket.
     pub fn count_up_to(&self, micros: u64) -> u64 {
         let within = |bucket| bucket_end_micros(bucket).is_some_and(|end| end <= micros);
         self.buckets.iter().filter(|(bucket, _)| within(*bucket)).map(|(_, count)| count).sum()
@@ -93,21 +93,21 @@ impl Times {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ApplyWorker {
-    /// Pages it built.
+    /// Pages it has built.
     pub pages: u64,
-    /// Runs of records (what one mini-transaction did to one page) it applied to them.
+    /// Applied runs of records (changes of one page by one mini-transaction).
     pub runs: u64,
-    /// Bytes of redo in them.
+    /// Bytes of redo in these runs.
     pub redo_bytes: u64,
-    /// Microseconds it was at work.
+    /// Working time in microseconds.
     pub busy_micros: u64,
 }
 
 /// Pages whose chains in the log index have about the same length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainClass {
-    /// Longest chain of the class, a power of two less one: 1, 3, 7 and so on. The shortest is one more than that of
-    /// the class before. `None`: no bound.
+    /// Longest chain of the class, a power of two less one: 1, 3, 7 and so on. The shortest is one more than the
+    /// longest of the previous class. `None`: no bound.
     pub longest: Option<u64>,
     /// Pages, counted once per table of the index.
     pub pages: u64,

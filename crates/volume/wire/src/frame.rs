@@ -18,10 +18,10 @@ use zstd::bulk::{Compressor, Decompressor};
 pub const HEADER_LEN_BYTES: usize = 8;
 /// Longest payload.
 pub const MAX_PAYLOAD_LEN_BYTES: usize = (1 << 24) - 1;
-/// Bit of the kind that says the payload is compressed.
+/// Bit of the kind for a compressed payload.
 pub const COMPRESSED: u8 = 0x80;
 
-/// A decoded header. Nothing about it is trusted before [`FrameHeader::check`] has seen the payload.
+/// A decoded header. No field is trusted before [`FrameHeader::check`] has checked the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     /// Kind with the compression bit removed.
@@ -79,7 +79,7 @@ fn checksum(position: u64, kind: u8, payload: &[u8]) -> u32 {
 /// The header for a payload at `position`. `kind` may carry [`COMPRESSED`].
 ///
 /// # Errors
-/// [`WireError::TooLong`] if the payload is over [`MAX_PAYLOAD_LEN_BYTES`]: the caller's bug.
+/// [`WireError::TooLong`] if the payload is over [`MAX_PAYLOAD_LEN_BYTES`], which is a bug of the caller.
 pub fn encode_header(kind: u8, position: u64, payload: &[u8]) -> Result<[u8; HEADER_LEN_BYTES], WireError> {
     if payload.len() > MAX_PAYLOAD_LEN_BYTES {
         return Err(WireError::TooLong {
@@ -104,38 +104,38 @@ pub fn append_frame(out: &mut Vec<u8>, kind: u8, position: u64, payload: &[u8]) 
     Ok(())
 }
 
-/// Only decoded: what the first protocol version sent, and logs still hold.
+/// Algorithm of the first protocol version, which logs still contain. It is only decoded.
 const ALGORITHM_LZ4: u8 = 0;
 const ALGORITHM_ZSTANDARD: u8 = 1;
-/// The fastest level with an entropy coder. Pages of random text have nothing that repeats, but few different bytes.
+/// The fastest level with an entropy coder. Pages of random text have no repetitions, but few different bytes.
 const ZSTANDARD_LEVEL: i32 = 1;
 
 thread_local! {
-    // Their tables are larger than most payloads: making them again would cost more than the compression.
+    // Their tables are larger than most payloads: creating them each time would cost more than the compression.
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Compresses a payload. `None` if that would not be smaller, or the payload is over [`MAX_PAYLOAD_LEN_BYTES`].
+/// Compresses a payload. `None` if the result would not be smaller, or the payload is over [`MAX_PAYLOAD_LEN_BYTES`].
 pub fn compress(payload: &[u8]) -> Option<Vec<u8>> {
     if payload.len() > MAX_PAYLOAD_LEN_BYTES || payload.len() <= 4 {
         return None;
     }
     let [l0, l1, l2, _] = (payload.len() as u32).to_le_bytes();
-    // One byte less than the payload: what does not fit is not smaller.
+    // One byte less than the payload: a result that does not fit is not smaller.
     let mut packed = vec![0; payload.len() - 1];
     packed[..4].copy_from_slice(&[l0, l1, l2, ALGORITHM_ZSTANDARD]);
     let len_bytes = COMPRESSOR.try_with(|kept| {
         let mut kept = kept.try_borrow_mut().ok()?;
         if kept.is_none() {
             let mut new = Compressor::new(ZSTANDARD_LEVEL).ok()?;
-            // It is in front already.
+            // The size is in front already.
             new.include_contentsize(false).ok()?;
             *kept = Some(new);
         }
         kept.as_mut()?.compress_to_buffer(payload, packed.get_mut(4..)?).ok()
     });
-    // A thread that ends has no compressor any more.
+    // A thread that is ending has no compressor.
     let len_bytes = len_bytes.ok().flatten()?;
     packed.truncate(4 + len_bytes);
     Some(packed)

@@ -1,7 +1,7 @@
 //! The greeting of a connection: which versions and features both sides have, then [`Hello`] and [`Welcome`].
 //!
-//! A peer of Redoubt 0.1.0 has protocol version 5, compares that number, and knows no features. The greeting therefore
-//! begins as it did then: the client sends a Hello. A flag in it, which 0.1.0 ignores, offers to negotiate.
+//! A peer of Redoubt 0.1.0 has protocol version 5, compares that number, and supports no features. So the greeting
+//! begins as in 0.1.0: the client sends a Hello. A flag in it, which 0.1.0 ignores, offers to negotiate.
 //!
 //! ```text
 //! client                                  node
@@ -33,7 +33,7 @@ const _: () =
     assert!(LEGACY_VERSION <= OLDEST_PROTOCOL_VERSION, "a legacy peer cannot speak an older version");
 const _: () = assert!(OLDEST_PROTOCOL_VERSION <= PROTOCOL_VERSION);
 
-/// `attach` names the server ([`crate::ServerVersion`]): one other than MariaDB 10.11 can run on a volume.
+/// `attach` names the server ([`crate::ServerVersion`]), so that one other than MariaDB 10.11 can run on a volume.
 pub const SERVER_VERSION: Features = Features(1 << 0);
 /// MySQL: kinds 15 and 16 and files of kind 3 on log connections, request 6 on page connections, `family` and
 /// `import_log_set` on control connections.
@@ -59,7 +59,7 @@ const _: () = {
     assert!(all.0 == ANNOUNCED.known().0, "every feature is announced");
 };
 
-/// The announcement of the library in a server of this family: a node that cannot keep its redo is refused.
+/// The announcement of the library in a server of this family. A node that cannot store its redo is refused.
 pub const fn announced_for(family: Family) -> Announcement {
     match family {
         Family::MariaDb => ANNOUNCED,
@@ -77,10 +77,10 @@ pub fn encode_announcement(announcement: Announcement) -> Vec<u8> {
     out
 }
 
-/// Decodes what follows the length field; `None`: it is something else.
+/// Decodes the bytes after the length field; `None`: they are no announcement.
 ///
 /// # Errors
-/// [`WireError::Invalid`] for an announcement that is damaged.
+/// [`WireError::Invalid`] for a damaged announcement.
 pub fn decode_announcement(bytes: &[u8]) -> Result<Option<Announcement>, WireError> {
     let Some(bytes) = bytes.strip_prefix(&MAGIC) else { return Ok(None) };
     let invalid = |error: BadAnnouncement| WireError::Invalid {
@@ -96,7 +96,7 @@ pub fn decode_announcement(bytes: &[u8]) -> Result<Option<Announcement>, WireErr
 pub enum Opening {
     /// The client is a legacy peer within the range: it gets its Welcome.
     Legacy(Hello, Agreement),
-    /// It gets the node's announcement, and answers with its own ([`receive_answer`]).
+    /// The client gets the node's announcement, and answers with its own ([`receive_answer`]).
     Negotiates(Hello),
 }
 
@@ -138,7 +138,7 @@ pub struct ClientGreeting {
 }
 
 impl ClientGreeting {
-    /// Begins a greeting; the bytes are to be sent first.
+    /// Begins a greeting; the returned bytes must be sent first.
     pub fn begin(hello: &Hello, ours: Announcement) -> (Self, Vec<u8>) {
         (Self { ours, theirs: None }, hello.encode_negotiating())
     }
@@ -150,7 +150,7 @@ impl ClientGreeting {
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Step, WireError> {
         match (decode_announcement(bytes)?, self.theirs) {
             (Some(theirs), None) => {
-                // Sent even if there is no agreement: the node then reports that, too.
+                // Sent even without agreement: the node then reports that, too.
                 self.theirs = Some(theirs);
                 Ok(Step::Send(encode_announcement(self.ours)))
             }
@@ -171,7 +171,7 @@ impl ClientGreeting {
         let welcome = Welcome::decode_negotiated(bytes)?;
         match agreed {
             Ok(agreement) => Ok(Step::Done(welcome, agreement)),
-            // Its own refusal explains more than a missing feature.
+            // The node's own refusal explains more than a missing feature.
             Err(_) if welcome.status != Status::Accepted => Ok(Step::Done(welcome, LEGACY_AGREEMENT)),
             Err(lacking) => Err(lacking.into()),
         }

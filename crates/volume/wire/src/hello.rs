@@ -62,7 +62,7 @@ impl Compression {
         }
     }
 
-    /// Other flags are ignored.
+    /// Flags of the compression. Other flags are ignored.
     const fn from_flags(flags: u8) -> Self {
         if flags & FLAG_COMPRESSION != 0 {
             Self::On
@@ -105,7 +105,7 @@ pub struct Hello {
 /// The node's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// Accepted, or why not.
+    /// Accepted, or the reason for the refusal.
     pub status: Status,
     /// Compression of this connection.
     pub compression: Compression,
@@ -113,14 +113,14 @@ pub struct Welcome {
     pub next_seq: Seq,
     /// Log role: the LSN the next redo byte has.
     pub next_lsn: Lsn,
-    /// For people: why the connection is refused.
+    /// The reason for a refusal, for people.
     pub message: String,
 }
 
 /// Outcome of a Hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Go on.
+    /// The connection is accepted.
     Accepted,
     /// Another server took the volume over: the client must stop for good.
     Fenced,
@@ -158,7 +158,7 @@ impl Hello {
         out
     }
 
-    /// Decodes what follows the length field.
+    /// Decodes the bytes after the length field.
     ///
     /// # Errors
     /// Any [`WireError`]; the connection must be closed.
@@ -208,7 +208,7 @@ impl Welcome {
         out
     }
 
-    /// Decodes what follows the length field.
+    /// Decodes the bytes after the length field.
     ///
     /// # Errors
     /// Any [`WireError`]; the connection must be closed.
@@ -217,7 +217,7 @@ impl Welcome {
         Self::decode_negotiated(bytes)
     }
 
-    /// As [`Welcome::decode`], of a node whose versions are known from its announcement.
+    /// As [`Welcome::decode`], from a node whose versions are already announced.
     pub(crate) fn decode_negotiated(bytes: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new("welcome", bytes);
         take_version(&mut reader)?;
@@ -252,7 +252,7 @@ pub fn decode_len(bytes: [u8; 4]) -> Result<usize, WireError> {
     Ok(len_bytes)
 }
 
-/// Whether the client that sent this Hello takes an announcement before the Welcome.
+/// Whether the client that sent this Hello accepts an announcement before the Welcome.
 pub(crate) fn negotiates(hello: &[u8]) -> bool {
     hello.get(HELLO_FLAGS_AT).is_some_and(|flags| flags & FLAG_NEGOTIATES != 0)
 }
@@ -262,7 +262,7 @@ pub(crate) fn version(bytes: &[u8]) -> Result<u16, WireError> {
     take_version(&mut Reader::new("greeting", bytes))
 }
 
-/// These are the first bytes of something else.
+/// The first bytes of another protocol.
 pub(crate) fn bad_magic(bytes: &[u8]) -> WireError {
     let mut found = [0; 4];
     found.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);

@@ -1,9 +1,9 @@
 //! Frames of the notices connection, node to shim. Their checksum position counts them from 0.
 //!
-//! They have a connection of their own because of what TCP does when a process is killed: its kernel continues sending
-//! what the process has written, unless something arrives for the closed socket (or was there unread). Then it resets
-//! the connection and drops the rest. So nothing may come back on the log connection: a server that is killed right
-//! after it has answered for bytes that it only wrote would take them with it.
+//! They have a connection of their own because of TCP's behaviour when a process is killed. Its kernel continues to
+//! send the written bytes, unless something arrives for the closed socket (or was there unread). Then it resets the
+//! connection and drops the rest. So nothing may come back on the log connection. Otherwise a server that is killed
+//! right after it has answered for bytes that it only wrote would lose them.
 
 use crate::error::WireError;
 use crate::reader::Reader;
@@ -21,12 +21,12 @@ pub enum Notice {
     },
     /// The volume stopped (mismatch, failed device): stop for good.
     Stopped {
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
-    /// Nothing becomes durable for now (for example the node's disk is full); it continues by itself.
+    /// Nothing becomes durable for now (for example the node's disk is full); the node continues by itself.
     Waiting {
-        /// Why, for people. Empty: the wait is over.
+        /// The reason, for people. Empty: the wait is over.
         reason: String,
     },
     /// A verified page differs: send its image on a page connection if you still hold it.
@@ -40,7 +40,7 @@ pub enum Notice {
     },
     /// Measure one in so many commits and page reads ([`crate::trace`]); 0: stop measuring.
     Trace {
-        /// One in how many.
+        /// The number of commits or page reads for each measured one.
         one_in: u32,
     },
 }

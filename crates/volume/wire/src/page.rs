@@ -11,7 +11,7 @@ pub const MAX_READ_LEN_BYTES: u32 = 8 << 20;
 /// A request of the shim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageRequest<'a> {
-    /// Which file is at this path, after all of the stream before `need`?
+    /// Opens the file at this path, after all of the stream before `need`.
     Open {
         /// The node must have parsed the stream up to here.
         need: Seq,
@@ -24,19 +24,19 @@ pub enum PageRequest<'a> {
         need: Seq,
         /// The file.
         file: FileId,
-        /// Where.
+        /// Offset in the file.
         offset_bytes: u64,
-        /// How much; at most [`MAX_READ_LEN_BYTES`].
+        /// Number of bytes; at most [`MAX_READ_LEN_BYTES`].
         len_bytes: u32,
     },
     /// Bytes of ib_logfile0 as the server expects them at start.
     ReadLog {
         /// Offset in ib_logfile0.
         offset_bytes: u64,
-        /// How much; at most [`MAX_READ_LEN_BYTES`].
+        /// Number of bytes; at most [`MAX_READ_LEN_BYTES`].
         len_bytes: u32,
     },
-    /// The image asked for by [`crate::notice::Notice::NeedImage`]; empty if it is gone.
+    /// The image requested by [`crate::notice::Notice::NeedImage`]; empty if it is gone.
     MismatchImage {
         /// Relative path.
         path: &'a [u8],
@@ -53,10 +53,10 @@ pub enum PageRequest<'a> {
         path: &'a [u8],
         /// Offset in that file.
         offset_bytes: u64,
-        /// How much; at most [`MAX_READ_LEN_BYTES`].
+        /// Number of bytes; at most [`MAX_READ_LEN_BYTES`].
         len_bytes: u32,
     },
-    /// State of the redo log file and of the tablespaces' ids, asked once at start.
+    /// State of the redo log file and of the tablespaces' ids, requested once at start.
     LogState,
 }
 
@@ -78,7 +78,7 @@ pub enum PageReply<'a> {
     },
     /// To Open: no such file.
     NotFound,
-    /// To Read: exactly the bytes asked for. To ReadLog and ReadLogFile: the same without the zeros at their end.
+    /// To Read: exactly the requested bytes. To ReadLog and ReadLogFile: the same without the zeros at their end.
     Bytes(&'a [u8]),
     /// To MismatchImage.
     Done,
@@ -95,7 +95,7 @@ pub enum PageReply<'a> {
     Failed {
         /// The same request may succeed later.
         retry: bool,
-        /// For people.
+        /// The reason, for people.
         message: String,
     },
 }

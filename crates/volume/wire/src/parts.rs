@@ -14,17 +14,17 @@ use crate::error::WireError;
 const HEADER_LEN_BYTES: usize = 4;
 const PACKED: u32 = 1 << 31;
 
-/// The sender's side.
+/// The sending side.
 #[derive(Default)]
 pub struct PartWriter {
     compressor: Option<Compressor>,
 }
 
 impl PartWriter {
-    /// Appends `bytes`, not empty, to `out` as a part, packed or as they are.
+    /// Appends `bytes`, which are not empty, to `out` as a part, packed or unchanged.
     ///
     /// # Errors
-    /// [`WireError`]: the connection must be given up, as nobody knows what it has had.
+    /// [`WireError`]: the state of the stream is unknown, and the connection must be closed.
     pub fn append(&mut self, bytes: &[u8], pack: bool, out: &mut Vec<u8>) -> Result<(), WireError> {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_LEN_BYTES]);
@@ -51,13 +51,13 @@ impl PartWriter {
     }
 }
 
-/// The receiver's side.
+/// The receiving side.
 #[derive(Default)]
 pub struct PartReader {
     decompressor: Option<Decompressor>,
     header: [u8; HEADER_LEN_BYTES],
     header_len_bytes: usize,
-    /// Of the current part, not taken yet.
+    /// Bytes of the current part that were not taken yet.
     left_bytes: usize,
     is_packed: bool,
 }
@@ -66,7 +66,7 @@ impl PartReader {
     /// As [`Decompressor::unpack`].
     ///
     /// # Errors
-    /// [`WireError::Invalid`] for what no [`PartWriter`] sends.
+    /// [`WireError::Invalid`] for bytes that no [`PartWriter`] sends.
     pub fn unpack(&mut self, input: &[u8], out: &mut [u8]) -> Result<Step, WireError> {
         let mut all = Step { taken_bytes: 0, given_bytes: 0 };
         loop {

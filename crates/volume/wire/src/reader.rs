@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         Ok(path)
     }
 
-    /// Everything that is left.
+    /// All remaining bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.fields.rest()
     }
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Why a path may not be used, if so. A node must never follow a path out of its volume.
+/// The reason why a path must not be used, if any. A node must never follow a path out of its volume.
 pub(crate) fn check_path(path: &[u8]) -> Result<(), &'static str> {
     if path.len() > PATH_LIMIT_BYTES
         || path.split(|byte| *byte == b'/').any(|part| part.len() > NAME_LIMIT_BYTES)
@@ -88,7 +88,7 @@ pub(crate) fn check_path(path: &[u8]) -> Result<(), &'static str> {
     check_path_inside(path)
 }
 
-/// Why a path leads, or may lead, out of the directory that it is relative to; there may be no file of that name.
+/// The reason why a path leads, or may lead, out of the directory that it is relative to. The file need not exist.
 pub(crate) fn check_path_inside(path: &[u8]) -> Result<(), &'static str> {
     if path.is_empty() {
         return Err("empty path");

@@ -1,10 +1,10 @@
 //! Family and version of a server. A volume stores the newest server that ran on it, and a server of an older series is
 //! refused.
 //!
-//! As text `MariaDB 11.8.9`: in requests, in the file `volume`, and for people.
+//! Text form `MariaDB 11.8.9`: in requests, in the file `volume`, and for people.
 //!
-//! A newer series changes what is stored when it is started (MariaDB 11.0 does away with the change buffer, MySQL
-//! upgrades its data dictionary), and there is no way back from that. Within a series there is.
+//! A newer series changes the stored data when it is started: MariaDB 11.0 removes the change buffer, MySQL upgrades
+//! its data dictionary. The change cannot be undone. Within a series a downgrade is possible.
 
 use redoubt_types::Family;
 use serde::{Deserialize, Serialize};
@@ -26,10 +26,10 @@ pub struct ServerVersion {
 }
 
 impl ServerVersion {
-    /// From the line that a server prints of itself (`--version`, and the first line of `--help`).
+    /// Parses the line that a server prints about itself (`--version`, and the first line of `--help`).
     pub fn of_program(line: &str) -> Option<Self> {
         let (_, number) = line.split_once("  Ver ")?;
-        // Not in front of it: that is the program's path.
+        // Not in the text before: that is the program's path.
         let family = if number.contains("MariaDB") { Family::MariaDb } else { Family::MySql };
         if number.contains("Percona") {
             return None;
@@ -54,7 +54,7 @@ impl ServerVersion {
         self.family == family && self.series() == series
     }
 
-    /// Why a server of this version must not run where one of version `newest` has run.
+    /// The reason why a server of this version must not run where one of version `newest` has run.
     pub fn refused_after(&self, newest: Self) -> Option<String> {
         if self.family != newest.family {
             return Some(format!("{newest} has run on it, and {self} cannot read what that writes"));
@@ -68,7 +68,7 @@ impl ServerVersion {
         })
     }
 
-    /// The newer of both; of two families, which cannot have run on the same volume, this one.
+    /// The newer of both. Versions of two families cannot have run on the same volume; then this one.
     pub fn newer_of(self, other: Self) -> Self {
         let newer = self.family == other.family
             && (other.major, other.minor, other.patch) > (self.major, self.minor, self.patch);

@@ -56,12 +56,12 @@ pub const FIRST_UNLOGGED_KIND: u8 = 0x40;
 /// Role of a file of the data directory in Redoubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
-    /// InnoDB pages; the node has them, the server's side has a sparse stub of the same length.
+    /// InnoDB pages: the node has them, the server has a sparse stub of the same length.
     Tablespace,
-    /// Anything else; a real local file whose changes are replicated.
+    /// Any other file: a real local file whose changes are replicated.
     Plain,
-    /// One of the files that are the redo log of MySQL; the node has its first blocks, and composes the rest from the
-    /// stream. The server's side has a stub, as of a tablespace.
+    /// One of the redo log files of MySQL. The node has its first blocks, and composes the rest from the stream. The
+    /// server has a stub, as for a tablespace.
     Redo,
 }
 
@@ -85,14 +85,14 @@ pub enum StreamFrame<'a> {
     Checkpoint {
         /// 0: at file offset 4096, 1: at 8192.
         slot: u8,
-        /// Its used bytes.
+        /// The block's used bytes.
         block: &'a [u8; CHECKPOINT_LEN_BYTES],
     },
     /// One of the first blocks of a file of MySQL's redo log was written: its header or a checkpoint.
     LogFront {
         /// The file.
         path: &'a [u8],
-        /// Where the block is in it.
+        /// Offset of the block in the file.
         offset_bytes: u32,
         /// LSN of the next redo byte, only before the first redo of a volume; else equal to the stream's.
         next_lsn: Lsn,
@@ -107,8 +107,8 @@ pub enum StreamFrame<'a> {
         page_no: u32,
         /// The page as written by the server.
         page: &'a [u8],
-        /// Written by the recovery of a MySQL: it has all changes up to its LSN, and not those of the redo after that.
-        /// Else it has all up to where the stream is.
+        /// The page was written by the recovery of a MySQL: it has all changes up to its LSN, and not those of later
+        /// redo. Otherwise it has all changes up to the stream's position.
         is_recovered: bool,
     },
     /// A file was created (or emptied by O_TRUNC, if it exists).
@@ -124,7 +124,7 @@ pub enum StreamFrame<'a> {
     Write {
         /// The file.
         path: &'a [u8],
-        /// Where.
+        /// Offset in the file.
         offset_bytes: u64,
         /// The bytes.
         data: &'a [u8],
@@ -175,12 +175,12 @@ pub enum StreamFrame<'a> {
         path: &'a [u8],
         /// Number of the first page inside that file.
         page_no: u32,
-        /// How many, 1 to [`MAX_SCRUB_PAGES`].
+        /// Number of pages, 1 to [`MAX_SCRUB_PAGES`].
         pages: u32,
         /// Each page was free at this point of the redo. A page that was changed after it is in use again and stays.
         lsn: Lsn,
     },
-    /// Not logged: a page write was dropped; compare with your page at this point of the stream.
+    /// Not logged: a page write was dropped; the node compares its page at this point of the stream.
     Verify(Verify<'a>),
     /// Not logged: the shim's counters, as pairs (counter id, value); see [`Counter`].
     Counters(Vec<(u8, u64)>),
@@ -247,7 +247,7 @@ pub enum Counter {
     PageReads = 11,
     /// Durability waits (fdatasync calls answered).
     DurabilityWaits = 12,
-    /// Microseconds spent in them.
+    /// Microseconds spent in durability waits.
     DurabilityWaitMicros = 13,
     /// Verify frames sent.
     VerifySent = 14,
@@ -261,21 +261,21 @@ pub enum Counter {
     DurabilityWakeupsNotReached = 18,
     /// Page reads answered from the server's own page cache.
     CacheHits = 19,
-    /// Page reads that were looked for there and went to the node.
+    /// Page reads that missed the server's page cache and went to the node.
     CacheMisses = 20,
-    /// Pages that had to leave it for others.
+    /// Pages evicted from the cache.
     CacheEvictions = 21,
-    /// Its size in bytes.
+    /// Size of the cache in bytes.
     CacheCapacityBytes = 22,
-    /// Pages asked for before the server read them.
+    /// Pages requested before the server read them.
     ReadAheadPages = 23,
-    /// Those of them that it read then.
+    /// Requested pages that the server then read.
     ReadAheadUsed = 24,
     /// Freed pages that the shim sent to the node for scrubbing.
     PagesScrubbed = 25,
     /// Writes to the log connection that were sent compressed.
     LogWritesCompressed = 26,
-    /// Bytes that were not sent for that.
+    /// Bytes saved by that.
     LogBytesSaved = 27,
 }
 
@@ -305,7 +305,7 @@ impl StreamFrame<'_> {
         }
     }
 
-    /// The frame is stored by the node and advances its Seq.
+    /// Whether the node stores the frame and advances its Seq.
     pub fn is_logged(&self) -> bool {
         self.kind() < FIRST_UNLOGGED_KIND
     }
@@ -374,7 +374,7 @@ impl StreamFrame<'_> {
         }
     }
 
-    /// Notes about the files of the log.
+    /// Encodes notes about the files of the log.
     fn encode_log(&self, out: &mut Vec<u8>) {
         match self {
             Self::LogFile { file_size_bytes, header, checkpoints, next_lsn } => {
@@ -402,7 +402,7 @@ impl StreamFrame<'_> {
 /// Decodes a payload (already decompressed) of `kind`.
 ///
 /// # Errors
-/// Any [`WireError`]: the sender is broken or hostile; nothing of the frame may be used.
+/// Any [`WireError`]: the sender is broken or hostile, and no part of the frame may be used.
 pub fn decode(kind: u8, payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
     let mut reader = Reader::new(kind_name(kind), payload);
     let frame = match kind {
@@ -463,7 +463,7 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
     Ok(frame)
 }
 
-/// Notes about the files of the log.
+/// Decodes notes about the files of the log.
 fn log_frame<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<StreamFrame<'a>, WireError> {
     Ok(match kind {
         KIND_LOG_FILE => {

@@ -1,9 +1,8 @@
-//! Where the time of a commit or of a page read goes.
+//! Timing of commits and page reads by stage.
 //!
-//! The clocks of server and node are not compared: each side measures durations, and the wire is what the server's
-//! side waited less the node's part. Both sides take the same events for a sample, without telling each other,
-//! because the choice is made from what both know ([`is_sampled`]): the end of a frame's position, or the page and
-//! the need of a read.
+//! The clocks of server and node are not compared: each side measures durations. The wire's time is the server's wait
+//! less the node's part. Both sides sample the same events without a message, because the choice depends on data that
+//! both have ([`is_sampled`]): the end of a frame's position, or the page and the need of a read.
 //!
 //! The server's side sends its part as an unlogged frame of the stream ([`crate::stream::StreamFrame::Trace`]); the
 //! node joins the two.
@@ -15,7 +14,7 @@ use crate::reader::Reader;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Samples in one frame, at most.
+/// Limit of samples in one frame.
 pub const MAX_SAMPLES: usize = 512;
 
 const KIND_COMMIT: u8 = 1;
@@ -28,29 +27,29 @@ pub enum ServerSample {
     Commit {
         /// Position after the frame.
         end: Seq,
-        /// From the server's write to its bytes being handed to the network.
+        /// From the server's write until its bytes are passed to the network.
         queue_nanos: u64,
-        /// From then to the node's word that it is durable.
+        /// From then until the node's confirmation that it is durable.
         answer_nanos: u64,
-        /// From then to the waiting thread's going on.
+        /// From then until the waiting thread continues.
         wake_nanos: u64,
     },
     /// A page read.
     Read {
         /// The file.
         file: FileId,
-        /// Where in it.
+        /// Offset in the file.
         offset_bytes: u64,
         /// Required parts of the answer.
         need: Seq,
         /// Waiting for a connection.
         queue_nanos: u64,
-        /// From sending the request to having the answer.
+        /// From sending the request until the answer is there.
         answer_nanos: u64,
     },
 }
 
-/// Is the event with this key a sample, if one in `one_in` is to be? 0: none is.
+/// Whether the event with this key is sampled, at one in `one_in`; 0: none.
 pub const fn is_sampled(key: u64, one_in: u32) -> bool {
     match one_in {
         0 => false,
@@ -74,7 +73,7 @@ pub const fn read_key(file: FileId, offset_bytes: u64, need: Seq) -> u64 {
 }
 
 impl ServerSample {
-    /// Appends it to a payload.
+    /// Appends the sample to a payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Commit { end, queue_nanos, answer_nanos, wake_nanos } => {
@@ -97,7 +96,7 @@ impl ServerSample {
 /// Decodes a payload.
 ///
 /// # Errors
-/// Any [`WireError`]: nothing of it may be used.
+/// Any [`WireError`]: no part of the payload may be used.
 pub fn decode(payload: &[u8]) -> Result<Vec<ServerSample>, WireError> {
     let mut samples = Vec::new();
     let mut rest = payload;
@@ -135,17 +134,17 @@ pub fn decode(payload: &[u8]) -> Result<Vec<ServerSample>, WireError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// In the server, before the bytes are handed to the network: waiting for those before, packing, a full socket.
+    /// In the server, before the bytes are passed to the network: waiting for earlier bytes, packing, a full socket.
     /// Reads: waiting for a connection.
     ServerQueue,
-    /// Between server and node, both ways: what the server waited less the node's part. Of a read, packing and
-    /// sending the answer is in here too.
+    /// Between server and node, both ways: the server's wait less the node's part. For a read, this includes packing
+    /// and sending the answer.
     Wire,
-    /// On the node, until the log device took the bytes: a full log buffer, or the write before.
+    /// On the node, until the log device accepted the bytes: a full log buffer, or the previous write.
     LogBuffer,
     /// Until the bytes were durable.
     Device,
-    /// From the server's side having the node's word to the waiting thread's going on.
+    /// From the arrival of the node's confirmation at the server until the waiting thread continues.
     WakeUp,
     /// Until the stream was parsed as far as the read needs.
     Parse,
@@ -153,7 +152,7 @@ pub enum Stage {
     Index,
     /// Reading the page's stored image.
     BaseRead,
-    /// Applying what the index holds of it.
+    /// Applying the page's records in the index.
     Apply,
 }
 
@@ -165,7 +164,7 @@ impl Stage {
     pub const READ: [Self; 6] =
         [Self::ServerQueue, Self::Wire, Self::Parse, Self::Index, Self::BaseRead, Self::Apply];
 
-    /// For people.
+    /// Name of the stage, for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ServerQueue => "server queue",
@@ -187,27 +186,27 @@ impl Stage {
 pub enum Traced {
     /// A commit: a logged frame that a thread of the server waited for.
     Commit {
-        /// Position in the stream after it.
+        /// Position in the stream after the frame.
         position: u64,
     },
     /// A page read.
     Read {
         /// The file, by its path, if it still has one.
         path: String,
-        /// Where in it.
+        /// Offset in the file.
         offset_bytes: u64,
     },
 }
 
-/// A commit or a page read, and how long each stage of it took.
+/// A commit or a page read with the duration of each stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// The operation.
     #[serde(flatten)]
     pub what: Traced,
-    /// All stages together.
+    /// Sum of all stages.
     pub total_nanos: u64,
-    /// Each.
+    /// Duration of each stage.
     pub stages: BTreeMap<Stage, u64>,
 }
 

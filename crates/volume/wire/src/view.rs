@@ -6,19 +6,19 @@
 use crate::control::VolumeEntry;
 use serde::{Deserialize, Serialize};
 
-/// The view of what is there now.
+/// The view of the current state.
 pub const LIVE: u64 = 0;
 
-/// Most bytes of a file in one [`ViewRequest::Read`].
+/// Limit of bytes in one [`ViewRequest::Read`].
 pub const MAX_READ_LEN_BYTES: u32 = 8 << 20;
 
 /// A request about a view of a volume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum ViewRequest {
-    /// Begin to read.
+    /// Begin a view.
     Begin {
-        /// Keep this moment, as a killed server leaves it. Otherwise nothing is kept, and the view is [`LIVE`].
+        /// Whether to take a snapshot, with the state that a killed server leaves. Otherwise the view is [`LIVE`].
         moment: bool,
     },
     /// All names.
@@ -33,21 +33,21 @@ pub enum ViewRequest {
         /// Relative path.
         path: String,
     },
-    /// Bytes of a file, as far as it goes; the answer says how long it is.
+    /// Bytes of a file, up to its end; the answer has its length.
     Read {
         /// The view.
         view: u64,
         /// The file's number, from [`ViewReply::Stat`].
         file: u32,
-        /// From where.
+        /// Offset in the file.
         offset_bytes: u64,
-        /// How many; at most [`MAX_READ_LEN_BYTES`].
+        /// Number of bytes; at most [`MAX_READ_LEN_BYTES`].
         len_bytes: u32,
     },
-    /// The redo log as it is now. From the first such request on, the log is kept for this connection from where it has
-    /// come to.
+    /// The current redo log. From the first such request on, the node retains the log for this connection from the
+    /// returned position on.
     Log {
-        /// Redo before this is known. `None`: from the server's checkpoint on.
+        /// The reader has the redo before this LSN. `None`: from the server's checkpoint on.
         from_lsn: Option<u64>,
     },
 }
@@ -62,10 +62,10 @@ pub enum ViewReply {
         number: u64,
         /// Random id of the volume.
         volume_id: String,
-        /// LSN up to which the view of a moment goes.
+        /// LSN up to which a snapshot goes.
         end_lsn: u64,
     },
-    /// To [`ViewRequest::Stat`]; `None`: nothing is there.
+    /// To [`ViewRequest::Stat`]; `None`: the path does not exist.
     Stat {
         /// The file or directory.
         found: Option<ViewFile>,
@@ -94,8 +94,9 @@ pub struct ViewLog {
     pub header: Vec<u8>,
     /// Used bytes of the two checkpoint blocks.
     pub checkpoints: [Vec<u8>; 2],
-    /// The redo in the answer begins here. Not what was asked for: the log file is another one, all before is void.
+    /// Start of the redo in the answer. If it is not the requested one, the log file is another one, and all earlier
+    /// redo is void.
     pub start_lsn: u64,
-    /// It ends here.
+    /// End of the redo in the answer.
     pub end_lsn: u64,
 }
