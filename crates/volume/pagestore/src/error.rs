@@ -41,7 +41,7 @@ pub enum PageStoreError {
         /// The system's error.
         source: io::Error,
     },
-    /// The journal holds the newest version of a page, and it is not what was written there.
+    /// The journal has the newest version of a page, and the image is damaged.
     #[error(
         "page journal: the image of page {page_no} of object {object} at byte {offset_bytes} is damaged: \
          write the page again, or check the disk and restore the directory from a copy"
@@ -54,7 +54,7 @@ pub enum PageStoreError {
         /// Where in the journal file, in bytes.
         offset_bytes: u64,
     },
-    /// An earlier failure left it unknown what is on the disk.
+    /// After an earlier failure, the content of the disk is unknown.
     #[error("page store takes no writes after an earlier failure ({cause}): check the disk and restart")]
     Poisoned {
         /// The message of the first failure.
@@ -76,7 +76,7 @@ pub enum PageStoreError {
         /// The defect.
         reason: String,
     },
-    /// A file of the store is not what it should be.
+    /// A file of the store is invalid.
     #[error("page store file {file} is not usable: {reason}")]
     BadFile {
         /// The file concerned.

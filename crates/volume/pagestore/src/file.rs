@@ -178,7 +178,7 @@ impl FilePageStore {
         error
     }
 
-    /// The object's file. Opening it may include a look at the disk, whose failure is as bad as that of any sync.
+    /// The object's file. Opening it may include a sync, whose failure is as bad as that of any sync.
     fn file(&self, object: &Arc<Object>) -> Result<Arc<dyn StorageFile>, PageStoreError> {
         self.home.file(object).map_err(|error| self.note(error))
     }

@@ -149,7 +149,7 @@ pub enum SpaceFlagsChange {
     Unchanged,
     /// They have this value after the run.
     Set(u32),
-    /// Some of their bytes changed: only applying the run to the page tells.
+    /// Some of their bytes changed: the content is known only after the run is applied to the page.
     Unknown,
 }
 

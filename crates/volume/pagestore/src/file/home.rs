@@ -169,8 +169,8 @@ impl Home {
         self.dir.sync().map_err(PageStoreError::io("sync the directory of", name))
     }
 
-    /// Makes sure that what every file shows is what the disk holds. After a failed sync in an earlier process, memory
-    /// may hold pages that the disk does not. The ring would bring them again, but not in mode `atomic`.
+    /// Ensures that every file's content is that of the disk. After a failed sync in an earlier process, memory may
+    /// hold pages that the disk does not. The ring would bring them again, but not in mode `atomic`.
     pub fn reload_from_disk(&self) -> Result<(), PageStoreError> {
         self.distrust_memory();
         for id in self.objects.ids() {

@@ -45,7 +45,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// A new one, whose journal is yet to be made.
+    /// A new identity, whose journal is not created yet.
     pub fn random() -> Self {
         // The standard library's hasher keys are random.
         Self { id: RandomState::new().build_hasher().finish(), state: JournalState::BeingMade }

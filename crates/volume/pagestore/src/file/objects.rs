@@ -68,7 +68,7 @@ impl Object {
 #[derive(Default)]
 struct Queue {
     by_use: BTreeMap<u64, Arc<Object>>,
-    /// Files looked at to close one.
+    /// Files examined to close one.
     #[cfg(test)]
     looked_at: u64,
 }

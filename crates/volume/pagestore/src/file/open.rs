@@ -1,10 +1,10 @@
 //! Opening: finding the journal that belongs to a page directory, and bringing home what has to be home.
 //!
-//! `pages.identity` says whether a journal is needed (see [`super::identity`]). If it is, it must be there, with the
+//! `pages.identity` records whether a journal is needed (see [`super::identity`]). If it is, it must be there, with the
 //! right identity. In mode `journal`, when nothing changed, its images stay pending, and opening is reading headers.
-//! Otherwise all of them are written home first. A journal of another length, or in another place, is created again: once
-//! all pages are at home the identity says that none is needed, the old one is removed, the new one made, and then it
-//! is needed again.
+//! Otherwise all of them are written home first. A journal of another length, or in another place, is created again:
+//! once all pages are at home the identity says that none is needed, the old one is removed, the new one made, and then
+//! it is needed again.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::error::PageStoreError;
 /// Where things are, and how they should be.
 pub(super) struct Wanted<'d> {
     pub pages: &'d dyn StorageDir,
-    /// Where the journal lies, if not with the pages.
+    /// Directory of the journal, if it is not with the pages.
     pub journal: Option<&'d dyn StorageDir>,
     pub protection: PageProtection,
     pub journal_len_bytes: u64,
@@ -34,7 +34,7 @@ enum Found {
     Blank,
     Legacy(Arc<dyn StorageFile>),
     Ring(Arc<dyn StorageFile>, Superblock),
-    /// Of a version that this program does not know; the sentence says which and what to do.
+    /// A version that this program does not support; the text names the version and the remedy.
     UnknownVersion(String),
     Unknown,
 }

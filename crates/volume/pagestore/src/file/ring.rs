@@ -101,7 +101,7 @@ impl RingReader {
     }
 }
 
-/// The ring, for who may write to it.
+/// Writer of the ring.
 pub(super) struct JournalRing {
     reader: RingReader,
     superblock: Superblock,
@@ -356,8 +356,8 @@ fn epoch(life: u64, attempt: u32) -> u64 {
     life << 32 | u64::from(attempt)
 }
 
-/// Makes sure that what the file shows is what the disk holds: after a crash of the process alone, groups may be in
-/// memory only; after a failed sync, memory may hold what the disk does not.
+/// Ensures that the file's content is that of the disk: after a crash of the process alone, groups may be in memory
+/// only; after a failed sync, memory may hold what the disk does not.
 pub(super) fn open_file(dir: &dyn StorageDir) -> Result<Arc<dyn StorageFile>, PageStoreError> {
     let file = dir.open(JOURNAL_NAME).map_err(PageStoreError::io("open", JOURNAL_NAME))?;
     file.sync_data().map_err(PageStoreError::io("sync", JOURNAL_NAME))?;

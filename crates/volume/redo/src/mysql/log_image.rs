@@ -58,7 +58,7 @@ impl FirstGroups {
         }
     }
 
-    /// Forget what starts before the block that holds this position.
+    /// Removes starts before the block that holds this position.
     pub fn forget_before(&mut self, position: Lsn) {
         let block = position.0 / PAYLOAD_BYTES as u64;
         let count = block.saturating_sub(self.first_block).min(self.offsets.len() as u64);

@@ -128,7 +128,7 @@ pub enum ObserveError {
     Changed {
         /// Server LSN of the block.
         lsn: u64,
-        /// End of what was seen.
+        /// End of the observed redo.
         seen_lsn: Lsn,
     },
     /// Bytes follow a block that is not full.
@@ -137,7 +137,7 @@ pub enum ObserveError {
         /// Server LSN of the block.
         lsn: u64,
     },
-    /// A block says that a mini-transaction starts where none does.
+    /// A block records the start of a mini-transaction where none starts.
     #[error(
         "no mini-transaction starts at position {first_group}, although the redo log block header gives that \
          position; the previous records were misread (see the supported versions)"
@@ -165,7 +165,7 @@ pub struct LogObserver {
     tail: Tail,
     /// Start of the last block that was seen.
     newest_block: Lsn,
-    /// Where blocks said that a mini-transaction starts, at or after `next`.
+    /// Starts of mini-transactions according to the blocks, at or after `next`.
     first_groups: VecDeque<Lsn>,
 }
 
@@ -297,7 +297,7 @@ impl LogObserver {
         self.hand_out(visitor).map(Observed::Redo)
     }
 
-    /// Takes in what is new in a block.
+    /// Adds the new payload of a block.
     fn take_block(&mut self, lsn: u64, block: &Block<'_>) -> Result<(), ObserveError> {
         let seen_lsn = self.seen_lsn();
         let expected_lsn = block_start(seen_lsn);
@@ -332,7 +332,7 @@ impl LogObserver {
         from_server_lsn(block_start(self.tail.start))
     }
 
-    /// Hand out what is complete.
+    /// Passes complete mini-transactions to the visitor.
     fn hand_out(&mut self, visitor: &mut impl MtrVisitor) -> Result<NewRedo<'_>, ObserveError> {
         let start_lsn = self.next;
         let seen_lsn = self.seen_lsn();

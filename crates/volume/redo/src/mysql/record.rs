@@ -1,8 +1,8 @@
 //! One redo record of MySQL, decoded but not yet applied: one variant for each thing that there is to do.
 //!
-//! Layout: a type (1 byte; bit 7 says that the record is a mini-transaction of its own), tablespace id and page number
-//! (c32 each, see [`varint`](super::varint)), then what the variants say. Three types have no ids. Names follow the
-//! server's (`include/mtr0types.h`); a record borrows from the bytes it was read from.
+//! Layout: a type (1 byte; bit 7 marks a mini-transaction of a single record), tablespace id and page number (c32 each,
+//! see [`varint`](super::varint)), then what the variants say. Three types have no ids. Names follow the server's
+//! (`include/mtr0types.h`); a record borrows from the bytes it was read from.
 //!
 //! | types | variant |
 //! |---|---|
