@@ -245,7 +245,7 @@ impl<'r, R: LogSetRead + ?Sized> LogSet<'r, R> {
     /// Report every whole mini-transaction from `start`, where one starts, to the end of the log.
     ///
     /// # Errors
-    /// When the log cannot be read, is encrypted, or has invalid content.
+    /// When the log cannot be read, is encrypted, or has invalid or unsupported content.
     pub fn walk(
         &self,
         start: Lsn,
