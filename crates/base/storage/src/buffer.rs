@@ -1,62 +1,62 @@
-//! Memory that direct I/O takes.
+//! Memory for direct I/O.
 
-/// What an [`AlignedBuffer`]'s address and capacity are multiples of, in bytes: as much as any device asks for.
+/// Alignment of an [`AlignedBuffer`]'s address and capacity, in bytes. No device requires more.
 const BUFFER_ALIGN: usize = 4096;
 
 #[derive(Clone)]
 #[repr(C, align(4096))]
 struct Block([u8; BUFFER_ALIGN]);
 
-/// A byte buffer of fixed capacity at an address that direct I/O takes.
+/// A byte buffer of fixed capacity at an address that is suitable for direct I/O.
 pub struct AlignedBuffer {
     blocks: Box<[Block]>,
     len: usize,
 }
 
 impl AlignedBuffer {
-    /// An empty buffer for at least `capacity_bytes`.
+    /// Creates an empty buffer for at least `capacity_bytes`.
     pub fn with_capacity(capacity_bytes: usize) -> Self {
         let blocks = vec![Block([0; BUFFER_ALIGN]); capacity_bytes.div_ceil(BUFFER_ALIGN)];
         Self { blocks: blocks.into_boxed_slice(), len: 0 }
     }
 
-    /// A buffer of `len_bytes` zeros.
+    /// Creates a buffer of `len_bytes` zeros.
     pub fn zeroed(len_bytes: usize) -> Self {
         Self { len: len_bytes, ..Self::with_capacity(len_bytes) }
     }
 
-    /// How many bytes fit.
+    /// Capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.blocks.len() * BUFFER_ALIGN
     }
 
-    /// How many bytes are in it.
+    /// Number of bytes in the buffer.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if no bytes are in it.
+    /// Whether the buffer has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes in it.
+    /// The bytes in the buffer.
     pub fn bytes(&self) -> &[u8] {
         self.all().get(..self.len).unwrap_or_default()
     }
 
-    /// The bytes in it, to be changed.
+    /// Mutable access to the bytes in the buffer.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let len = self.len;
         self.all_mut().get_mut(..len).unwrap_or_default()
     }
 
-    /// Takes all bytes out.
+    /// Removes all bytes.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Adds `bytes` if they fit, or nothing; tells which.
+    /// Appends `bytes` if they fit, or nothing. Returns whether they did.
     #[must_use]
     pub fn extend(&mut self, bytes: &[u8]) -> bool {
         let len = self.len;
@@ -67,7 +67,7 @@ impl AlignedBuffer {
         true
     }
 
-    /// Adds zeros up to a multiple of `unit_bytes`, a divisor of 4096.
+    /// Appends zeros up to a multiple of `unit_bytes`, a divisor of 4096.
     pub fn pad_to(&mut self, unit_bytes: usize) {
         let len = self.len;
         let end = len.next_multiple_of(unit_bytes);

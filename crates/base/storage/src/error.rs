@@ -1,21 +1,21 @@
-//! What can go wrong before files can be used, and what the caller of a storage crate may do after an error.
+//! Errors before files are usable, and the reaction of a storage crate's caller to an error.
 //!
-//! The calls of the seam answer with [`std::io::Error`], as those of the operating system do.
+//! The calls of the interface return [`std::io::Error`], like those of the operating system.
 
 use std::io;
 
-/// What the caller may do after an error.
+/// Possible reaction of the caller to an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
-    /// Nothing was changed; the same call may be tried again once the cause is gone.
+    /// No change was made. The caller may retry when the cause is gone.
     Retry,
-    /// What was called cannot go on. Stop using it; an operator has to look.
+    /// The called object has failed permanently. The caller stops using it; an operator has to check it.
     Fatal,
-    /// The call itself was wrong; trying it again fails again.
+    /// The call itself was wrong; a retry fails again.
     CallerBug,
 }
 
-/// Why a raw device cannot be formatted or opened, or a place not be looked at.
+/// Reason why a raw device cannot be formatted or opened, or a path cannot be probed.
 #[derive(thiserror::Error, Debug)]
 #[non_exhaustive]
 pub enum StorageError {
@@ -30,48 +30,48 @@ pub enum StorageError {
         #[source]
         source: io::Error,
     },
-    /// Somebody else has it.
+    /// Another process uses the device.
     #[error("{path} is in use: it, or a partition of it, is mounted, or another process has it open")]
     InUse {
         /// The device.
         path: String,
     },
-    /// It cannot be a raw device.
+    /// The device is unsuitable as a raw device.
     #[error("{path} cannot be used: {reason}")]
     Unsuitable {
         /// The device.
         path: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// It was not formatted.
+    /// The device was not formatted.
     #[error("{path} is not formatted as a raw device, but holds {found}")]
     NotFormatted {
         /// The device.
         path: String,
-        /// What seems to be on it.
+        /// Apparent content of the device.
         found: &'static str,
     },
-    /// Formatting it would destroy something.
+    /// A format would destroy data.
     #[error("{path} holds {found}; format it with force to overwrite that")]
     Occupied {
         /// The device.
         path: String,
-        /// What seems to be on it.
+        /// Apparent content of the device.
         found: String,
     },
-    /// What is on it cannot be trusted.
+    /// The content of the device is damaged.
     #[error("{path} is damaged: {reason}; format it again, and restore its contents from a copy")]
     Damaged {
         /// The device.
         path: String,
-        /// The result.
+        /// Description of the damage.
         reason: String,
     },
-    /// What stopped a probe.
+    /// A probe failed.
     #[error("cannot find the device of {path}: cannot {action}: {source}")]
     Probe {
-        /// The path concerned.
+        /// Path of the failed call.
         path: String,
         /// The attempted action.
         action: &'static str,

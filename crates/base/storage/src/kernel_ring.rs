@@ -1,14 +1,14 @@
-//! What all users of io_uring share: whether this process may use it, and when a request is made again.
+//! Common parts of all users of io_uring: permission to use it, and retries of requests.
 
 use std::io;
 
 use io_uring::IoUring;
 use rustix::io::Errno;
 
-/// How often a request is submitted again that the kernel did not start.
+/// Maximum number of resubmissions of a request that the kernel did not start.
 pub(crate) const MAX_RESUBMISSIONS: u32 = 1000;
 
-/// The kernel did not start the request, or the call, and will when asked again.
+/// Whether the kernel did not start the request or call, and a retry may succeed.
 pub(crate) fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error().map(Errno::from_raw_os_error),
@@ -16,12 +16,12 @@ pub(crate) fn is_transient(error: &io::Error) -> bool {
     )
 }
 
-/// Why this process may not use io_uring, in words.
+/// Reason why this process may not use io_uring.
 pub(crate) fn refusal() -> Option<String> {
     IoUring::new(2).err().map(|error| explain(&error))
 }
 
-/// What to do about an io_uring that cannot be set up.
+/// Explains an error in the setup of io_uring, with the fix.
 pub(crate) fn explain(error: &io::Error) -> String {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOSYS) => "this kernel, or a filter of system calls, does not offer it".into(),

@@ -1,30 +1,34 @@
-//! Files as the log devices and the page store need them: the seam to the file system, and what stands behind it.
+//! Files for the log devices and the page store: the interface to the file system, and its implementations.
 //!
-//! [`StorageDir`] and [`StorageFile`] are the few calls that a log device or a page store makes. They know neither what
-//! the bytes mean nor who asks. Behind them are
+//! [`StorageDir`] and [`StorageFile`] contain the few calls that a log device or a page store makes. They depend
+//! neither on the meaning of the bytes nor on the caller. The implementations are
 //!
 //! * [`RealDir`], a directory of the operating system,
-//! * a directory on a [`raw_device`], a block device without a file system, from where the drive is told which data
-//!   live equally long ([`Stream`]), and
-//! * `sim::SimDisk` (feature `sim`), which loses, tears and fails in tests what a real disk may.
+//! * a directory on a [`raw_device`], a block device without a file system, which passes to the drive which data has
+//!   the same lifetime ([`Stream`]), and
+//! * `sim::SimDisk` (feature `sim`), which in tests loses, tears and fails data as a real disk may.
 //!
-//! Beside the seam: [`durable_io`], writes past the page cache with several under way, for a log on a block device,
-//! with buffers that direct I/O takes ([`AlignedBuffer`]); [`probe`], what a path lies on; and [`format_version`], the
-//! sentence for a file from another version.
+//! Other modules:
 //!
-//! # What every implementation of the seam promises
+//! * [`durable_io`]: several concurrent writes past the page cache, for a log on a block device, with buffers for
+//!   direct I/O ([`AlignedBuffer`]);
+//! * [`probe`]: properties of the device behind a path;
+//! * [`format_version`]: the message for a file of another version.
 //!
-//! * A write is durable only after `sync_data` or `sync_all` of the file returned; a new name, a rename or a removal
-//!   only after [`StorageDir::sync`] returned. Until then a power cut keeps any part of it.
-//! * An untorn write ([`WriteOptions::untorn`]) is one piece: a crash leaves all of it or nothing. Where the place does
-//!   not offer that, the call fails and nothing is written. (But see [`RealDirOptions::pretend_untorn`].)
-//! * A call that returns an error may have been done in part. After a failed sync nothing is known about what it was to
-//!   make durable, and a later one that succeeds does not cover it: callers stop.
+//! # Guarantees of every implementation
+//!
+//! * A write is durable only after `sync_data` or `sync_all` of the file has returned. A new name, a rename or a
+//!   removal is durable only after [`StorageDir::sync`] has returned. Before that, a power cut retains any part of it.
+//! * An untorn write ([`WriteOptions::untorn`]) is atomic: after a crash the file has all of it or nothing. If the
+//!   location does not support that, the call fails and writes nothing. (But see [`RealDirOptions::pretend_untorn`].)
+//! * A call that returns an error may have been done in part. After a failed sync, the durability of the covered data
+//!   is unknown. A later successful sync does not cover it, so callers stop.
 //! * A directory has one user at a time: a second [`RealDir::open`] or [`raw_device::RawDevice::dir`] fails.
 //!
 //! # Example
 //!
-//! A file that is replaced whole: a reader finds the old content or the new one, whenever the power is cut.
+//! A file that is replaced atomically: a reader finds the old content or the new content after a power cut at any
+//! time.
 //!
 //! ```
 //! use redoubt_storage::{RealDir, StorageDir};
@@ -76,44 +80,45 @@ pub use real::{RealDir, RealDirOptions};
 pub use redoubt_types::format_version;
 
 /// Data that is expected to be overwritten or deleted at about the same time. A drive with data placement (NVMe FDP)
-/// keeps streams in different erase blocks; elsewhere a stream has no effect. File systems do not pass it on, so it has
-/// none for files of a [`RealDir`] either.
+/// keeps streams in different erase blocks. On other drives, and for files of a [`RealDir`], a stream has no effect,
+/// because file systems do not pass it on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub enum Stream {
-    /// Names, lengths, superblocks, and whatever has no better place.
+    /// Names, lengths, superblocks, and data without a stream of its own.
     #[default]
     Metadata,
     /// The redo log: a ring, overwritten in order.
     Redo,
-    /// Page images on their way home: a ring, overwritten in order.
+    /// Page images before their write to the page files: a ring, overwritten in order.
     Journal,
-    /// Pages that were written home not long ago.
+    /// Pages that were written to the page files recently.
     HotPages,
     /// All other pages.
     ColdPages,
 }
 
-/// How a write is to be done.
+/// Options of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct WriteOptions {
-    /// Where it belongs.
+    /// Stream of the data.
     pub stream: Stream,
-    /// A crash leaves all of it or nothing. Offset and length must fit [`UntornLimits`]; otherwise the call fails
-    /// and nothing is written. It is no more durable than any other write before a sync.
+    /// Whether the write is atomic in a crash. Offset and length must fit [`UntornLimits`]; otherwise the call fails
+    /// and writes nothing. Like any other write, it is not durable before a sync.
     pub untorn: bool,
 }
 
-/// Which writes can be untorn: lengths that are powers of two within these limits, at multiples of their length.
+/// Limits of untorn writes: their lengths are powers of two within these limits, and their offsets multiples of their
+/// length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UntornLimits {
-    /// Shortest, in bytes.
+    /// Minimum length, in bytes.
     pub min_len_bytes: u64,
-    /// Longest, in bytes.
+    /// Maximum length, in bytes.
     pub max_len_bytes: u64,
 }
 
 impl UntornLimits {
-    /// Can a write of `len_bytes` at `offset_bytes` be untorn?
+    /// Whether a write of `len_bytes` at `offset_bytes` can be untorn.
     pub fn allow(&self, offset_bytes: u64, len_bytes: u64) -> bool {
         len_bytes.is_power_of_two()
             && (self.min_len_bytes..=self.max_len_bytes).contains(&len_bytes)
@@ -123,27 +128,27 @@ impl UntornLimits {
 
 /// An open file.
 pub trait StorageFile: Send + Sync {
-    /// Reads at `offset_bytes` until `buf` is full or the file ends; returns how many bytes were read.
+    /// Reads at `offset_bytes` until `buf` is full or the file ends. Returns the number of bytes read.
     fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> io::Result<usize>;
-    /// This range will be read soon: reading may begin, and this call does not wait for its end. A hint.
+    /// Hint that this range will be read soon. The read may begin, and this call does not wait for its end.
     fn will_read(&self, _offset_bytes: u64, _len_bytes: u64) {}
-    /// Writes all of `bytes` at `offset_bytes`, extending the file where needed.
+    /// Writes all of `bytes` at `offset_bytes`, and extends the file where needed.
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> io::Result<()>;
-    /// [`StorageFile::write_at`] in a stream, or untorn. An untorn write that the place does not offer fails with
-    /// `Unsupported` or `InvalidInput`. No read of the range may be under way beside an untorn write.
+    /// [`StorageFile::write_at`] in a stream, or untorn. An untorn write that the location does not support fails with
+    /// `Unsupported` or `InvalidInput`. No read of the range may run during an untorn write.
     fn write_with(&self, offset_bytes: u64, bytes: &[u8], options: WriteOptions) -> io::Result<()> {
         if options.untorn {
             return Err(io::ErrorKind::Unsupported.into());
         }
         self.write_at(offset_bytes, bytes)
     }
-    /// This range was written and will be synced before long: writing it to the drive may begin, and this call does not
-    /// wait for its end. A hint; nothing is durable by it.
+    /// Hint that this range was written and will be synced soon. The write to the drive may begin, and this call does
+    /// not wait for its end. The hint makes nothing durable.
     fn will_sync(&self, _offset_bytes: u64, _len_bytes: u64) {}
-    /// Reserves disk space for a range, extending the file where needed; what is there stays. Does nothing
-    /// where the file system cannot do it.
+    /// Reserves disk space for a range, and extends the file where needed. Existing content stays. No effect if the
+    /// file system does not support it.
     fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()>;
-    /// Cuts the file or extends it with zeros.
+    /// Truncates the file, or extends it with zeros.
     fn set_len(&self, len_bytes: u64) -> io::Result<()>;
     /// Length of the file in bytes.
     fn len_bytes(&self) -> io::Result<u64>;
@@ -151,34 +156,34 @@ pub trait StorageFile: Send + Sync {
     fn sync_data(&self) -> io::Result<()>;
     /// Makes content and all metadata durable.
     fn sync_all(&self) -> io::Result<()>;
-    /// Asks that the next reads come from the disk rather than from memory. Matters after a failed sync in
-    /// an earlier process: memory may then hold what the disk does not. A hint.
+    /// Hint that the next reads should come from the disk and not from memory. It matters after a failed sync in an
+    /// earlier process: the memory may then differ from the disk.
     fn drop_cache(&self) -> io::Result<()>;
 }
 
 /// A flat directory of files.
 pub trait StorageDir: Send + Sync {
-    /// Names of the files in the directory, in no order. Subdirectories are left out.
+    /// Names of the files in the directory, in no particular order, without subdirectories.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Opens a file that is there.
+    /// Opens an existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
     /// Creates an empty file; fails if the name is taken.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
-    /// Renames a file, replacing `to` if it is there.
+    /// Renames a file, and replaces `to` if it exists.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes the names durable.
     fn sync(&self) -> io::Result<()>;
-    /// Makes the content of several files of this directory durable, in any order, perhaps some at a time. An error
-    /// comes with the number of its file; what became of the others is then unknown.
+    /// Makes the content of several files of this directory durable, in any order, possibly concurrently. An error
+    /// comes with the index of its file. The state of the other files is then unknown.
     fn sync_files(&self, files: &[Arc<dyn StorageFile>]) -> Result<(), (usize, io::Error)> {
         files
             .iter()
             .enumerate()
             .try_for_each(|(number, file)| file.sync_data().map_err(|error| (number, error)))
     }
-    /// Which writes to files of this directory can be untorn, found out by trying; `None`: none can.
+    /// Limits of untorn writes to files of this directory, from a trial; `None` if they are unsupported.
     fn untorn_limits(&self) -> io::Result<Option<UntornLimits>> {
         Ok(None)
     }

@@ -1,10 +1,10 @@
-//! What a directory lies on.
+//! Properties of the device behind a directory.
 //!
-//! [`probe`] tries things out in the directory (a file that is gone when it returns) and reads what the kernel
-//! says about the block device behind it. It changes nothing else.
+//! [`probe`] tries operations in the directory (with a file that is gone when it returns), and reads the kernel's
+//! attributes of the block device behind it. It changes nothing else.
 //!
-//! Not known here: whether a drive keeps its volatile cache through a power cut (power-loss protection). Linux
-//! does not say. A drive that does normally reports its cache as `write through`.
+//! Unknown here: whether a drive retains its volatile cache in a power cut (power-loss protection). Linux does not
+//! report that. A drive with power-loss protection normally reports its cache as `write through`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,49 +16,50 @@ mod path;
 
 pub use device::{BlockDevice, DeviceLayer, WriteCache};
 
-/// Whether files in the directory can be written past the page cache.
+/// Support of direct I/O on files in the directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DirectIo {
-    /// They can.
+    /// Direct I/O is supported.
     Supported {
-        /// What a buffer's address must be a multiple of, in bytes.
+        /// Required alignment of a buffer's address, in bytes.
         memory_align_bytes: u32,
-        /// What offset and length must be multiples of, in bytes.
+        /// Required alignment of offset and length, in bytes.
         offset_align_bytes: u32,
     },
-    /// They cannot.
+    /// Direct I/O is not supported.
     Unsupported {
-        /// Why, in words.
+        /// Reason.
         reason: String,
     },
 }
 
-/// What was found out about a directory.
+/// Result of a probe of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PathProbe {
     /// The directory.
     pub path: PathBuf,
     /// Type of the file system, as in `/proc/self/mountinfo`.
     pub file_system: String,
-    /// A file could be mapped with `MAP_SYNC`: stores reach persistent memory without a system call.
+    /// Whether a file could be mapped with `MAP_SYNC`: stores reach persistent memory without a system call.
     pub map_sync: bool,
     /// Direct I/O on files of the directory.
     pub direct_io: DirectIo,
-    /// What offsets of a file's blocks on the device are multiples of, in bytes: the block length of the file system.
+    /// Alignment of a file's blocks on the device, in bytes: the block length of the file system.
     pub file_block_len_bytes: u64,
-    /// Which writes to files of the directory can be untorn, as the kernel says and a trial confirmed. `None`: none.
+    /// Limits of untorn writes to files of the directory, as reported by the kernel and confirmed by a trial; `None`
+    /// if unsupported.
     pub untorn: Option<UntornLimits>,
-    /// The block device under the file system, if there is one that this process can see.
+    /// The block device under the file system, if this process can see one.
     pub block_device: Option<BlockDevice>,
-    /// Why io_uring cannot be used. `None`: it can.
+    /// Reason why io_uring is unusable; `None` if it is usable.
     pub io_uring_refused: Option<String>,
 }
 
-/// Finds out what `dir`, which must be a directory that can be written to, lies on.
+/// Probes the device behind `dir`, which must be a writable directory.
 ///
 /// # Errors
-/// [`StorageError::Probe`]: a call failed that works on any directory that files can be in. That something is not
-/// supported is an answer.
+/// [`StorageError::Probe`] if a call fails that works on any directory with files. An unsupported operation is a
+/// result and not an error.
 pub fn probe(dir: &Path) -> Result<PathProbe, StorageError> {
     path::probe_with(dir, Path::new("/sys"), Path::new("/proc/self/mountinfo"))
 }

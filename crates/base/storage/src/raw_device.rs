@@ -1,49 +1,50 @@
 //! [`RawDevice`]: flat directories of files on a block device, without a file system.
 //!
-//! For log segments, page journal and page files on one drive with data placement (NVMe FDP): a file system does not
-//! pass write streams on, the block device itself does. Each directory is a [`StorageDir`] like any other.
+//! For log segments, page journal and page files on one drive with data placement (NVMe FDP). A file system does not
+//! pass write streams on, but the block device does. Each directory is an ordinary [`StorageDir`].
 //!
 //! # Layout
 //!
 //! | offset | length | what |
 //! |---|---|---|
 //! | 0 | 512 | superblock: magic, version, CRC, format id, lengths and offsets; written by format only |
-//! | 4 KiB | 512 | mark: the number of the newest snapshot that is durable |
-//! | 64 KiB | 64 KiB | room to try untorn writes in |
+//! | 4 KiB | 512 | mark: the number of the newest durable snapshot |
+//! | 64 KiB | 64 KiB | space for trials of untorn writes |
 //! | 128 KiB | area | snapshot area 0 |
 //! | 128 KiB + area | area | snapshot area 1 |
 //! | data offset, a multiple of the chunk length | to the end | chunks |
 //!
-//! An area has 4 KiB for the header, 8 bytes for each chunk that the device could have and 256 KiB beside. Header
-//! (512 bytes): magic, version, CRC of the header, format id, number of the snapshot, length and CRC of the table. The
-//! table follows at 4 KiB: names, lengths and chunk numbers of all files.
+//! An area has 4 KiB for the header, 8 bytes for each possible chunk of the device, and another 256 KiB. The header
+//! has 512 bytes: magic, version, CRC of the header, format id, number of the snapshot, length and CRC of the table.
+//! The table follows at 4 KiB: names, lengths and chunk numbers of all files.
 //!
 //! # How it works
 //!
-//! * A file is a list of chunks (4 MiB unless said otherwise at format). Writes inside its length go in place.
-//! * Whatever changed names, lengths or lists of chunks is in memory until a sync that has to make it durable. That
-//!   one flushes the drive, writes the whole table as a snapshot into the area with the older one, and flushes again.
-//!   A sync that has nothing of that kind is one flush.
-//! * A chunk that is given up is used again, and trimmed, only after a snapshot without it is durable.
-//! * A chunk is filled with zeros before a file gets it, so old content never shows. That is one more write of the
-//!   chunk, once; files that are made in advance and overwritten in place (log segments, journals) do not notice.
-//! * The mark tells a snapshot that was cut off while it was written (the other one counts) from one that was durable
-//!   and is damaged now (the other one would be wrong: the device does not open).
-//! * A sync may make more durable than it has to: the names and lengths of all files, as they are then.
+//! * A file is a list of chunks (4 MiB, unless configured at format). Writes inside its length go in place.
+//! * Changes of names, lengths or lists of chunks stay in memory until a sync that covers them. That sync flushes the
+//!   drive, writes the whole table as a snapshot into the area with the older one, and flushes again. A sync without
+//!   such changes is one flush.
+//! * A released chunk is reused, and trimmed, only after a snapshot without it is durable.
+//! * A chunk is filled with zeros before a file gets it, so old content is never visible. That costs one more write of
+//!   the chunk, once. Preallocated files that are overwritten in place (log segments, journals) are not affected.
+//! * The mark distinguishes a snapshot whose write was interrupted (the other one counts) from a durable one that was
+//!   damaged later (the other one would be outdated, so the open fails).
+//! * A sync may make more durable than required: the current names and lengths of all files.
 //!
-//! After a failed flush or a failed write of a snapshot every write and sync fails until the device is opened again.
-//! Any other failed write leaves the written range, and nothing else, with old or new content.
+//! After a failed flush or a failed write of a snapshot, every write and sync fails until the device is opened again.
+//! Any other failed write leaves the written range, and only that, with old or new content.
 //!
-//! # Who may use it
+//! # Exclusive use
 //!
-//! The device is opened with `O_EXCL`: the kernel refuses it while it, or a partition of it, is mounted or claimed by
-//! another program that asks the same way, and refuses to mount it meanwhile. Shortly after a process was killed, its
-//! last writes may still keep the device in use. A regular file is locked with `flock`; it serves for tests.
+//! The device is opened with `O_EXCL`. The kernel rejects that while the device, or a partition of it, is mounted, or
+//! is claimed by another program in the same way. It rejects mounts meanwhile. Shortly after a process was killed, its
+//! last writes may still keep the device in use. A regular file is locked with `flock`; it is for tests.
 //!
-//! Write streams and untorn writes are tried when the device is opened; what the kernel says about them is not enough.
-//! Streams are only to be had on whole disks, not on partitions.
+//! Write streams and untorn writes are tried when the device is opened, because the kernel's attributes are not
+//! sufficient. Streams are available on whole disks only, not on partitions.
 //!
-//! `media` is the seam to the device, `table` holds the directories, `volume` both together, `file` the trait objects.
+//! `media` is the interface to the device, `table` holds the directories, `volume` combines both, `file` has the trait
+//! objects.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -64,10 +65,10 @@ use layout::{BLOCK_LEN, BadSuperblock, INSPECTED_LEN, Layout};
 use media::{BlockMedia, DeviceMedia};
 use volume::{OpenFailure, Volume};
 
-/// How a device is formatted.
+/// Options of a format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawFormatOptions {
-    /// Format whatever is on the device.
+    /// Whether to format the device regardless of its content.
     pub force: bool,
     /// Length of a chunk in bytes: a power of two from 64 KiB to 1 GiB. Every file takes whole chunks.
     pub chunk_len_bytes: u64,
@@ -79,10 +80,10 @@ impl Default for RawFormatOptions {
     }
 }
 
-/// What is known about an open device.
+/// Properties of an open device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RawDeviceInfo {
-    /// The device.
+    /// Path of the device.
     pub path: PathBuf,
     /// Length of all its chunks, in bytes.
     pub size_bytes: u64,
@@ -90,13 +91,13 @@ pub struct RawDeviceInfo {
     pub used_bytes: u64,
     /// Length of a chunk, in bytes.
     pub chunk_len_bytes: u64,
-    /// How many write streams the drive has. 0: none is named.
+    /// Number of write streams of the drive. 0: writes name no stream.
     pub streams: u32,
-    /// Why the streams that the drive is said to have are not used.
+    /// Reason why the streams that the drive reports are not used.
     pub streams_refused: Option<String>,
-    /// Which writes can be untorn.
+    /// Limits of untorn writes.
     pub untorn: Option<UntornLimits>,
-    /// The maker's name of the drive.
+    /// Model name of the drive.
     pub model: Option<String>,
 }
 
@@ -109,11 +110,11 @@ pub struct RawDevice {
 }
 
 impl RawDevice {
-    /// Makes the device at `path` an empty one.
+    /// Formats the device at `path` without files.
     ///
     /// # Errors
-    /// [`StorageError::Occupied`] if something else is on it, or files are, unless forced;
-    /// [`StorageError::InUse`]; [`StorageError::Unsuitable`] if it is too small or the options do not fit.
+    /// [`StorageError::Occupied`] if the device has files or other content, unless forced; [`StorageError::InUse`];
+    /// [`StorageError::Unsuitable`] if it is too small or the options do not fit.
     pub fn format(path: &Path, options: RawFormatOptions) -> Result<(), StorageError> {
         let media = DeviceMedia::open(path)?;
         if let Some(reason) = media.why_blocks_are_parts() {
@@ -122,11 +123,10 @@ impl RawDevice {
         format_media(Box::new(media), path, options)
     }
 
-    /// Opens the device at `path` for this process alone.
+    /// Opens the device at `path` for exclusive use by this process.
     ///
     /// # Errors
-    /// [`StorageError::NotFormatted`], [`StorageError::InUse`], [`StorageError::Damaged`], and failures of
-    /// calls.
+    /// [`StorageError::NotFormatted`], [`StorageError::InUse`], [`StorageError::Damaged`], and failed calls.
     pub fn open(path: &Path) -> Result<Arc<Self>, StorageError> {
         Self::open_on(Box::new(DeviceMedia::open(path)?), path)
     }
@@ -155,28 +155,28 @@ impl RawDevice {
         Ok(Arc::new(Self { path: path.to_owned(), volume }))
     }
 
-    /// Opens the directory `name`; it is made if there is none, and durable once it was synced. One user at a time has
-    /// it open.
+    /// Opens the directory `name`, and creates it if necessary. A new directory is durable after a sync. Only one user
+    /// at a time may have it open.
     ///
     /// # Errors
-    /// `WouldBlock` if it is open, `InvalidInput` if the name cannot be one, `StorageFull`.
+    /// `WouldBlock` if it is open, `InvalidInput` if the name is invalid, `StorageFull`.
     pub fn dir(self: &Arc<Self>, name: &str) -> io::Result<Arc<dyn StorageDir>> {
         self.dir_in(name, Stream::default())
     }
 
-    /// Like [`RawDevice::dir`]. [`StorageFile::write_at`](crate::StorageFile::write_at), which names no
-    /// stream, writes to `stream` then.
+    /// Like [`RawDevice::dir`], with `stream` for writes of [`StorageFile::write_at`](crate::StorageFile::write_at),
+    /// which names no stream.
     ///
     /// # Errors
-    /// As [`RawDevice::dir`].
+    /// See [`RawDevice::dir`].
     pub fn dir_in(self: &Arc<Self>, name: &str, stream: Stream) -> io::Result<Arc<dyn StorageDir>> {
         Ok(Arc::new(RawDirectory::open(self, name, stream)?))
     }
 
-    /// Removes the directory `name` and its files, durably. It is no error if there is none.
+    /// Removes the directory `name` and its files, durably. Succeeds if there is none.
     ///
     /// # Errors
-    /// `ResourceBusy` if it is open.
+    /// `ResourceBusy` if the directory is open.
     pub fn remove_dir(&self, name: &str) -> io::Result<()> {
         self.volume.check()?;
         let version = {
@@ -192,7 +192,7 @@ impl RawDevice {
         self.volume.table().dir_names()
     }
 
-    /// What is known about the device.
+    /// Properties of the device.
     pub fn info(&self) -> RawDeviceInfo {
         let Layout { chunk_len, chunk_count, .. } = self.volume.layout;
         let size_bytes = u64::from(chunk_count) * chunk_len;
@@ -208,13 +208,13 @@ impl RawDevice {
         }
     }
 
-    /// The number of the write stream that data of this lifetime goes to; 0: none.
+    /// Number of the write stream for data of this lifetime; 0: none.
     pub fn stream_of(&self, stream: Stream) -> u8 {
         self.volume.stream_number(stream)
     }
 }
 
-/// The start of a device.
+/// Reads the start of a device.
 fn inspect(media: &dyn BlockMedia, path: &Path) -> Result<Vec<u8>, StorageError> {
     let len = media.len_bytes().min(INSPECTED_LEN as u64) as usize;
     let mut start = AlignedBuffer::zeroed(len - len % BLOCK_LEN);
@@ -236,7 +236,7 @@ fn format_media(
     let media = if options.force {
         media
     } else if layout::is_ours(&start) {
-        // Only one that can be read, and holds nothing, is given up without being told to.
+        // Without force, only a readable device without files may be overwritten.
         let device = RawDevice::open_on(media, path).map_err(|error| match error {
             StorageError::Damaged { reason, .. } | StorageError::Unsuitable { reason, .. } => {
                 let found = format!("a raw device of Redoubt that cannot be opened ({reason})");

@@ -1,13 +1,13 @@
 //! [`RealDir`]: a directory of the operating system.
 //!
-//! Ordinary reads and writes go through the page cache. Untorn writes go around it, with `O_DIRECT` and `RWF_ATOMIC`,
-//! through a second handle of the same file that is opened with the first of them. The kernel writes out what the
-//! page cache holds of the range before such a write and throws it out afterwards, so that a read that starts later
-//! sees what was written. A read *during* the write may put the old bytes back into the page cache, where they stay:
-//! callers keep reads and untorn writes of the same range apart.
+//! Ordinary reads and writes use the page cache. Untorn writes bypass it, with `O_DIRECT` and `RWF_ATOMIC`, through a
+//! second handle of the same file that the first such write opens. Before such a write, the kernel writes out cached
+//! data of the range, and evicts it afterwards. So a later read returns the written data. A read *during* the write
+//! may put the old bytes back into the page cache, where they stay. So callers must not read a range during an untorn
+//! write of it.
 //!
-//! Streams are not passed on: ext4 takes a hint for a file and does not hand it to the drive, so nothing is sent.
-//! Use [`crate::raw_device`], or separate devices, to place data by its lifetime.
+//! Streams have no effect: ext4 accepts a hint for a file but does not pass it to the drive. Use
+//! [`crate::raw_device`], or separate devices, to place data by its lifetime.
 
 use std::fs::{self, File};
 use std::io;
@@ -25,21 +25,21 @@ use crate::untorn::{self, Tearing};
 use crate::writeback;
 use crate::{StorageDir, StorageFile, UntornLimits, WriteOptions};
 
-/// Files that are synced at the same time, at most.
+/// Maximum number of concurrent file syncs.
 const SYNC_THREADS_MAX: usize = 8;
-/// For fewer files than this another thread is not worth its start.
+/// Minimum number of files per additional thread.
 const FILES_PER_SYNC_THREAD: usize = 4;
 
-/// How a [`RealDir`] is opened.
+/// Options of a [`RealDir`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RealDirOptions {
-    /// **Not safe: a power cut may tear what is written "untorn".** Offers untorn writes of 4 to 64 KiB whatever the
-    /// drive says, and does them as plain direct writes of the same length. For measurements of what atomic writes
-    /// would cost on drives that have none, and for nothing else.
+    /// **Not safe: a power cut may tear an "untorn" write.** Offers untorn writes of 4 to 64 KiB on any drive, and
+    /// does them as plain direct writes of the same length. Only for measurements of the cost of atomic writes on
+    /// drives without support.
     pub pretend_untorn: bool,
 }
 
-/// A directory of the operating system, held by an exclusive lock while this value lives (but see
+/// A directory of the operating system, with an exclusive lock while this value lives (but see
 /// [`RealDir::open_shared`]).
 pub struct RealDir {
     path: PathBuf,
@@ -48,10 +48,10 @@ pub struct RealDir {
 }
 
 impl RealDir {
-    /// Opens `path`, creating it if needed, and locks it against other processes.
+    /// Opens `path`, creates it if needed, and locks it against other processes.
     ///
     /// # Errors
-    /// `WouldBlock` if someone else, in this process or another, has it open.
+    /// `WouldBlock` if this process or another one has it open.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::open_with(path, RealDirOptions::default())
     }
@@ -72,11 +72,10 @@ impl RealDir {
         Ok(Self { path: path.to_owned(), dir, options })
     }
 
-    /// Opens `path`, which must exist, without a lock. For a directory of which somebody else sees to it that only
-    /// one process at a time uses it.
+    /// Opens `path`, which must exist, without a lock. For a directory whose single use is ensured in another way.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// If the open fails.
     pub fn open_shared(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), dir: File::open(path)?, options: RealDirOptions::default() })
     }
@@ -92,10 +91,10 @@ impl RealDir {
 }
 
 impl Drop for RealDir {
-    /// Gives the lock back at once. Closing the descriptor would do so only when nobody has a copy of it, and a child
-    /// that another thread is just starting has one until it begins its program.
+    /// Releases the lock at once. A close of the descriptor would release it only without copies of the descriptor. A
+    /// child that another thread is starting has a copy until it executes its program.
     fn drop(&mut self) {
-        // If that fails, closing it is what is left.
+        // After a failure, the close remains.
         let _ = rustix::fs::flock(&self.dir, FlockOperation::Unlock);
     }
 }
@@ -105,7 +104,7 @@ impl StorageDir for RealDir {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
-            // A name that is not UTF-8 cannot be one of ours.
+            // A name that is not UTF-8 belongs to another program.
             if let (true, Ok(name)) = (entry.file_type()?.is_file(), entry.file_name().into_string()) {
                 names.push(name);
             }
@@ -135,7 +134,8 @@ impl StorageDir for RealDir {
         self.dir.sync_all()
     }
 
-    /// Some at a time: a file system makes one commit, and one flush of the drive's cache, of syncs that come together.
+    /// Syncs several files at a time: for concurrent syncs, a file system makes one commit, and one flush of the
+    /// drive's cache.
     fn sync_files(&self, files: &[Arc<dyn StorageFile>]) -> Result<(), (usize, io::Error)> {
         let next = AtomicUsize::new(0);
         let failure = OnceLock::new();
@@ -160,7 +160,7 @@ impl StorageDir for RealDir {
         let path = self.path.join(format!(".untorn-{}-{:016x}", std::process::id(), fastrand::u64(..)));
         let flags = OFlags::DIRECT.bits() as i32;
         let created = File::options().read(true).write(true).create_new(true).custom_flags(flags).open(&path);
-        // A file system that does not take the flag may have made the file all the same.
+        // A file system that rejects the flag may have created the file nevertheless.
         let removed = fs::remove_file(&path);
         let file = match created {
             Err(error) if untorn::is_refusal(&error) => return Ok(None),
@@ -171,15 +171,15 @@ impl StorageDir for RealDir {
     }
 }
 
-/// Waits for writes that a process which is gone had handed to the kernel (see [`crate::durable_io::UringIo`]): it held
-/// a shared lock on the file, and the kernel keeps that until the last of them is done.
+/// Waits for writes of an ended process that the kernel still performs (see [`crate::durable_io::UringIo`]). That
+/// process held a shared lock on the file, and the kernel keeps it until the last of them completes.
 fn wait_for_writes_under_way(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     loop {
         match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
-            // Not only by closing the file: see the drop of a [`RealDir`].
+            // Not only by a close of the file: see the drop of a [`RealDir`].
             Ok(()) => return Ok(rustix::fs::flock(&file, FlockOperation::Unlock)?),
         }
     }
@@ -187,7 +187,7 @@ fn wait_for_writes_under_way(path: &Path) -> io::Result<()> {
 
 struct RealFile {
     file: File,
-    /// The same file, for writes past the page cache. Opened with the first of them.
+    /// The same file, for writes past the page cache. The first such write opens it.
     direct: OnceLock<File>,
     tearing: Tearing,
 }
@@ -197,7 +197,7 @@ impl RealFile {
         if let Some(direct) = self.direct.get() {
             return Ok(direct);
         }
-        // By descriptor: the file may have got another name, or have lost its own.
+        // By descriptor: the file may have been renamed or unlinked.
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let flags = OFlags::DIRECT.bits() as i32;
         let opened = File::options().read(true).write(true).custom_flags(flags).open(&path);
@@ -226,7 +226,7 @@ impl StorageFile for RealFile {
     }
 
     fn will_read(&self, offset_bytes: u64, len_bytes: u64) {
-        // Without it the read takes longer.
+        // A failure only makes the read slower.
         let _ = rustix::fs::fadvise(&self.file, offset_bytes, NonZeroU64::new(len_bytes), Advice::WillNeed);
     }
 

@@ -1,24 +1,24 @@
-//! A simulated disk for tests: loses, tears and fails what a real one may.
+//! A simulated disk for tests: it loses, tears and fails data as a real disk may.
 //!
-//! A [`SimDisk`] is one directory in memory. It keeps what the process sees (the cache) apart from what would
-//! survive a power cut (the durable state), and all choices follow a seed:
+//! A [`SimDisk`] is one directory in memory. It separates the state that the process sees (the cache) from the state
+//! that survives a power cut (the durable state). All choices follow a seed:
 //!
-//! * A power cut keeps, of each sector with unsynced writes, the durable version or any later one; of a file
-//!   whose length changed, the durable length or the present one; and of the name changes since the last
-//!   directory sync, any number from the first on. Sectors have 512 bytes, or 4096 if so chosen.
-//! * An untorn write, where [`SimDisk::set_untorn_limits`] offers it, is kept whole or not at all, whether the power
-//!   is cut, the write fails or a sync fails.
-//! * A failed sync makes some of the dirty sectors durable and marks all of them clean, as Linux does: a later sync
-//!   succeeds without them, while reads still show them until
+//! * A power cut retains, for each sector with unsynced writes, the durable version or any later one. For a file with
+//!   a changed length, it retains the durable length or the current one. It retains any number of the name changes
+//!   since the last directory sync, from the first on. Sectors have 512 bytes, or 4096 if configured.
+//! * An untorn write, where [`SimDisk::set_untorn_limits`] offers it, is retained completely or not at all, in power
+//!   cuts, failed writes and failed syncs.
+//! * A failed sync makes some of the dirty sectors durable and marks all as clean, as Linux does. A later sync
+//!   succeeds without the lost ones, while reads still return them until
 //!   [`StorageFile::drop_cache`](crate::StorageFile::drop_cache).
 //! * A failed write may have been done in part.
-//! * Durable writes that are under way ([`SimIo`]) are with the disk: a power cut keeps any of their sectors. If the
-//!   disk has physical sectors of more than one sector ([`SimDisk::set_physical_sector_len_bytes`], a *512e* drive), it
-//!   writes a whole physical sector to change a part of it, and a power cut then may leave anything in all of it.
-//!   Writes by way of the cache come in whole pages and have no such parts.
+//! * Durable writes in progress ([`SimIo`]) are with the disk: a power cut retains any of their sectors. The physical
+//!   sectors may be longer than a sector ([`SimDisk::set_physical_sector_len_bytes`], a *512e* drive). To change a
+//!   part of a physical sector, such a disk writes the whole, and a power cut may leave arbitrary bytes in it. Writes
+//!   through the cache consist of whole pages, so they never write parts.
 //!
-//! Every changing call counts as one operation, so a test can cut the power at each of them in turn.
-//! [`SimDisk::subdirectory`] is a second directory on the same disk, for what is kept apart but loses power together.
+//! Every changing call counts as one operation, so a test can cut the power at each of them. [`SimDisk::subdirectory`]
+//! is a second directory on the same disk, for separate files that lose power together.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,10 +39,10 @@ use file::File;
 
 const DEFAULT_SECTOR_LEN: usize = 512;
 
-/// A kind of operation that can be made to fail.
+/// A kind of operation that can fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {
-    /// [`StorageFile::read_at`](crate::StorageFile::read_at). Changes nothing, so it is not counted.
+    /// [`StorageFile::read_at`](crate::StorageFile::read_at). It changes nothing, so it is not counted.
     Read,
     /// [`StorageFile::write_at`](crate::StorageFile::write_at)
     Write,
@@ -74,13 +74,13 @@ pub struct Fault {
     pub kind: OpKind,
     /// Part of the file's name. Empty for any file.
     pub name: String,
-    /// How many such operations succeed first.
+    /// Number of such operations that succeed first.
     pub skip: u64,
     /// The error that the operation returns.
     pub error: io::ErrorKind,
 }
 
-/// A simulated disk with one directory. Clones are the same disk.
+/// A simulated disk with one directory. Clones share the disk.
 #[derive(Clone)]
 pub struct SimDisk {
     state: Arc<Mutex<DiskState>>,
@@ -111,11 +111,11 @@ enum NameChange {
     Remove(String),
 }
 
-/// What a call that changes something does next.
+/// Result of a changing call.
 #[derive(PartialEq, Eq)]
 enum Outcome {
     Done,
-    /// Done in part; the power is off or the call fails.
+    /// Done in part: the power is off or the call fails.
     Partly(io::ErrorKind),
 }
 
@@ -134,7 +134,7 @@ fn off() -> io::Error {
 }
 
 impl SimDisk {
-    /// An empty disk whose choices follow `seed`.
+    /// Creates an empty disk whose choices follow `seed`.
     pub fn new(seed: u64) -> Self {
         let state = DiskState {
             rng: Rng::with_seed(seed),
@@ -156,14 +156,14 @@ impl SimDisk {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Sets how many bytes are torn together: 512 (as a new disk has it) or 4096. Before the first file is created.
+    /// Sets the length of the unit of torn writes: 512 (the default) or 4096 bytes. Before the first file is created.
     pub fn set_sector_len_bytes(&self, sector_len_bytes: usize) {
         let mut state = self.state.lock();
         assert!(state.files.is_empty(), "a disk with files keeps its sector length");
         state.sector_len = sector_len_bytes;
     }
 
-    /// Sets how many bytes the disk writes at once: a multiple of the sector. As a new disk has it, 512.
+    /// Sets the length of the disk's physical writes: a multiple of the sector. The default is 512 bytes.
     pub fn set_physical_sector_len_bytes(&self, physical_sector_len_bytes: usize) {
         self.state.lock().physical_sector_len = physical_sector_len_bytes;
     }
@@ -173,12 +173,12 @@ impl SimDisk {
         self.state.lock().untorn_limits = limits;
     }
 
-    /// Bytes of the writes to a stream that succeeded, in this life of the disk.
+    /// Number of bytes in successful writes to a stream, since this disk was created or copied.
     pub fn bytes_written(&self, stream: Stream) -> u64 {
         self.state.lock().bytes_written.get(&stream).copied().unwrap_or_default()
     }
 
-    /// Bytes of the reads that succeeded, in this life of the disk.
+    /// Number of bytes in successful reads, since this disk was created or copied.
     pub fn bytes_read(&self) -> u64 {
         self.state.lock().bytes_read
     }
@@ -189,17 +189,17 @@ impl SimDisk {
         SimDir::new(self, name)
     }
 
-    /// How many changing operations were done.
+    /// Number of changing operations so far.
     pub fn ops_done(&self) -> u64 {
         self.state.lock().ops_done
     }
 
-    /// Cuts the power in the middle of operation number `op` (from 0). It and all later calls fail.
+    /// Cuts the power during operation number `op` (from 0). This operation and all later calls fail.
     pub fn cut_power_at(&self, op: u64) {
         self.state.lock().cut_at = Some(op);
     }
 
-    /// True once the power was cut.
+    /// Whether the power was cut.
     pub fn is_off(&self) -> bool {
         self.state.lock().is_off
     }
@@ -209,12 +209,12 @@ impl SimDisk {
         self.state.lock().faults.push(fault);
     }
 
-    /// Takes back the faults that did not come to pass; returns how many.
+    /// Removes the faults that have not occurred, and returns their number.
     pub fn clear_faults(&self) -> usize {
         std::mem::take(&mut self.state.lock().faults).len()
     }
 
-    /// Limits the sum of all file lengths; what would exceed it fails with `StorageFull`.
+    /// Limits the sum of all file lengths. Operations that would exceed it fail with `StorageFull`.
     pub fn set_capacity_bytes(&self, capacity_bytes: Option<u64>) {
         self.state.lock().capacity_bytes = capacity_bytes;
     }
@@ -224,7 +224,7 @@ impl SimDisk {
         self.state.lock().used_bytes()
     }
 
-    /// The disk as the next start of the machine finds it, if the power is cut now (or was).
+    /// The disk at the next start of the machine, if the power is cut now (or was cut before).
     pub fn after_power_cut(&self) -> Self {
         let mut state = self.state.lock();
         let (sector_len, untorn_limits) = (state.sector_len, state.untorn_limits);
@@ -262,21 +262,21 @@ impl SimDisk {
         next
     }
 
-    /// Changes bytes behind the process's back, as a failing medium would. Panics if they are not there.
+    /// Changes bytes without the process, like a failing medium. Panics if they do not exist.
     pub fn damage(&self, name: &str, offset_bytes: usize, change: impl FnOnce(&mut [u8])) {
         let mut state = self.state.lock();
         let file = state.names[name];
         state.files[file].damage(offset_bytes, change);
     }
 
-    /// What a file holds, as the process sees it. Panics if there is no such file.
+    /// Content of a file, as the process sees it. Panics if there is no such file.
     pub fn content(&self, name: &str) -> Vec<u8> {
         let state = self.state.lock();
         state.files[state.names[name]].content().to_vec()
     }
 
-    /// An independent copy of the disk in its present state, switched on and without faults. Of the durable writes
-    /// that were under way, some are done and some never came to the disk.
+    /// An independent copy of the disk in its current state, switched on and without faults. Of the durable writes in
+    /// progress, some are done and some never reached the disk.
     pub fn copy(&self) -> Self {
         let state = self.state.lock();
         let copy = Self::new(state.rng.clone().u64(..));
@@ -301,7 +301,7 @@ impl DiskState {
         self.names.values().map(|&file| self.files[file].len() as u64).sum()
     }
 
-    /// Counts an operation and says how it goes.
+    /// Counts an operation and determines its result.
     fn begin(&mut self, kind: OpKind, name: &str) -> io::Result<Outcome> {
         if self.is_off {
             return Err(off());
@@ -315,7 +315,7 @@ impl DiskState {
         Ok(self.take_fault(kind, name).map_or(Outcome::Done, Outcome::Partly))
     }
 
-    /// The error that an operation is to have.
+    /// The error that an operation has to return.
     fn take_fault(&mut self, kind: OpKind, name: &str) -> Option<io::ErrorKind> {
         let mut failing = None;
         for (n, fault) in self.faults.iter_mut().enumerate() {
@@ -336,7 +336,7 @@ impl DiskState {
         if self.is_off { Err(off()) } else { Ok(()) }
     }
 
-    /// Fails if a file may not grow to `len` bytes.
+    /// Fails if the file must not grow to `len` bytes.
     fn check_capacity(&self, file: usize, len: usize) -> io::Result<()> {
         let old = self.files[file].len();
         let more = len.saturating_sub(old) as u64;

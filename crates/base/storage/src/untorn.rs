@@ -1,11 +1,11 @@
 //! Untorn writes of the kernel: `pwritev2` with `RWF_ATOMIC` on a file opened for direct I/O.
 //!
-//! Where they are offered, `statx` says so for the file (`STATX_WRITE_ATOMIC`): file systems (ext4 with bigalloc, XFS)
-//! from Linux 6.13, block devices from 6.11. Nothing is taken for granted because of a version or a name: the limits
-//! come from `statx`, and [`find_limits`] also does such a write.
+//! `statx` reports their support for a file (`STATX_WRITE_ATOMIC`): file systems (ext4 with bigalloc, XFS) from Linux
+//! 6.13, block devices from 6.11. No version or name is trusted: the limits come from `statx`, and [`find_limits`]
+//! also tries such a write.
 //!
-//! Invariant: an untorn write is one system call. If the kernel takes less than all of it, that is an error and not
-//! to be made up for by a second call.
+//! Invariant: an untorn write is one system call. If the kernel writes only a part, that is an error, and a second
+//! call must not complete it.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -20,23 +20,23 @@ const WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
 /// `RWF_ATOMIC`
 pub(crate) const RWF_ATOMIC: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
 
-/// The write that a probe tries, where the limits allow it: a page of InnoDB.
+/// Length of the trial write, where the limits allow it: a page of InnoDB.
 const TRIAL_LEN: u64 = 16 << 10;
-/// No write is longer, whatever the drive takes.
+/// Maximum length of a write, regardless of the drive.
 const MAX_LEN: u64 = 1 << 20;
-/// What is offered if it is only pretended.
+/// Limits of pretended untorn writes.
 const PRETENDED: UntornLimits = UntornLimits { min_len_bytes: 4 << 10, max_len_bytes: 64 << 10 };
 
-/// Whether a write that is called untorn may be torn all the same.
+/// Whether a write that is requested as untorn may be torn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tearing {
-    /// The kernel is asked for an untorn write, and refuses what it cannot do.
+    /// The kernel performs an untorn write, or rejects it.
     Refused,
     /// A plain direct write, for measurements.
     Possible,
 }
 
-/// Which writes to `direct`, an empty file opened for direct I/O, can be untorn; tries one of them.
+/// Finds the limits of untorn writes to `direct`, an empty file opened for direct I/O, and tries such a write.
 pub(crate) fn find_limits(direct: &File, tearing: Tearing) -> io::Result<Option<UntornLimits>> {
     let limits = match tearing {
         Tearing::Refused => stated_limits(direct)?,
@@ -53,7 +53,7 @@ pub(crate) fn find_limits(direct: &File, tearing: Tearing) -> io::Result<Option<
     }
 }
 
-/// What the kernel says about an open file or block device.
+/// Limits that the kernel reports for an open file or block device.
 pub(crate) fn stated_limits(file: &File) -> io::Result<Option<UntornLimits>> {
     let asked = WRITE_ATOMIC | StatxFlags::DIOALIGN;
     let stat = match rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, asked) {
@@ -68,8 +68,8 @@ pub(crate) fn stated_limits(file: &File) -> io::Result<Option<UntornLimits>> {
     Ok(usable(u64::from(stat.stx_atomic_write_unit_min), u64::from(stat.stx_atomic_write_unit_max)))
 }
 
-/// The kernel says that the file is written through the page cache whatever flags it was opened with, as ext4 does with
-/// files that it encrypts: a write of any kind may be torn then.
+/// Whether the kernel reports that writes use the page cache regardless of the open flags, as ext4 does for encrypted
+/// files. Then any write may be torn.
 fn takes_no_direct_io(mask: u32, offset_align_bytes: u32) -> bool {
     mask & StatxFlags::DIOALIGN.bits() != 0 && offset_align_bytes == 0
 }
@@ -80,7 +80,7 @@ fn usable(min_len_bytes: u64, max_len_bytes: u64) -> Option<UntornLimits> {
     is_usable.then_some(UntornLimits { min_len_bytes, max_len_bytes })
 }
 
-/// Fails if no place at all could do this write untorn.
+/// Fails if no location could perform this write untorn.
 pub(crate) fn check_shape(offset_bytes: u64, len_bytes: usize) -> io::Result<()> {
     let len = len_bytes as u64;
     if len.is_power_of_two() && offset_bytes.is_multiple_of(len) {
@@ -93,7 +93,7 @@ pub(crate) fn check_shape(offset_bytes: u64, len_bytes: usize) -> io::Result<()>
     Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
 }
 
-/// Writes all of `bytes` to `direct`, a file opened for direct I/O, untorn or, if so wanted, just so.
+/// Writes all of `bytes` to `direct`, a file opened for direct I/O: untorn, or as a plain write if so requested.
 pub(crate) fn write(direct: &File, offset_bytes: u64, bytes: &[u8], tearing: Tearing) -> io::Result<()> {
     if tearing == Tearing::Possible && !PRETENDED.allow(offset_bytes, bytes.len() as u64) {
         return Err(refused(offset_bytes, bytes.len(), io::ErrorKind::InvalidInput));
@@ -109,7 +109,7 @@ pub(crate) fn write(direct: &File, offset_bytes: u64, bytes: &[u8], tearing: Tea
     write_once(direct, offset_bytes, &buffer, flags)
 }
 
-/// One `pwritev2` of the whole buffer.
+/// Performs one `pwritev2` of the whole buffer.
 pub(crate) fn write_once(
     direct: &File,
     offset_bytes: u64,
@@ -131,12 +131,12 @@ pub(crate) fn write_once(
     }
 }
 
-/// The error for a write that should have been one piece.
+/// The error for a partial write that should have been atomic.
 pub(crate) fn short(written: usize, len: usize) -> io::Error {
     io::Error::new(io::ErrorKind::WriteZero, format!("{written} of {len} bytes were written"))
 }
 
-/// The error for a write that the kernel did not take.
+/// The error for a write that the kernel rejected.
 pub(crate) fn refused(offset_bytes: u64, len: usize, kind: io::ErrorKind) -> io::Error {
     let reason = match kind {
         io::ErrorKind::Unsupported => "this file system or drive has no untorn writes".to_owned(),
@@ -148,7 +148,7 @@ pub(crate) fn refused(offset_bytes: u64, len: usize, kind: io::ErrorKind) -> io:
     io::Error::new(kind, reason)
 }
 
-/// The place does not offer what was tried.
+/// Whether the location does not support the attempted operation.
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error().map(Errno::from_raw_os_error),
@@ -165,7 +165,7 @@ mod tests {
         let asked = (WRITE_ATOMIC | StatxFlags::DIOALIGN).bits();
         assert!(takes_no_direct_io(asked, 0));
         assert!(!takes_no_direct_io(asked, 512));
-        // A kernel that does not say: the trial write tells.
+        // A kernel without that information: the trial write decides.
         assert!(!takes_no_direct_io(WRITE_ATOMIC.bits(), 0));
     }
 

@@ -1,22 +1,21 @@
 //! [`UringIo`]: durable writes with io_uring, past the page cache.
 //!
-//! Each slot has a ring of its own, with room for its one write. So a thread that starts a write and waits for it
-//! is woken by the kernel for that write and no other, and a wait needs no thread to hand completions round.
+//! Each slot has a ring of its own, with space for its one write. So the kernel wakes a thread that waits for a write
+//! exactly at its completion, and no additional thread has to distribute completions.
 //!
-//! A write is one request with `RWF_DSYNC` on a file opened with `O_DIRECT`: the kernel sends it with Force Unit
-//! Access where the device has that, and flushes the device's cache after it where it has not.
+//! A write is one request with `RWF_DSYNC` on a file opened with `O_DIRECT`. The kernel sends it with Force Unit
+//! Access if the device supports that. Otherwise, it flushes the device's cache afterwards.
 //!
-//! The kernel completes a request in the context of the thread that submitted it. A thread that has ended
-//! meanwhile does not matter to a request that is with the device. One that was still waiting for a kernel thread
-//! comes back as cancelled, never having been started; it is submitted again. So is one that the kernel turned
-//! away for lack of a resource. Any other result but the full length is a failure.
+//! The kernel completes a request in the context of the thread that submitted it. The end of that thread does not
+//! affect a request that the device has received. A request that was waiting for a kernel thread returns as cancelled
+//! and was never started; it is submitted again. So is a request that the kernel rejected for lack of a resource. Any
+//! other result than the full length is a failure.
 //!
-//! Each file is locked, shared, for as long as it is open, and the kernel keeps it open until its last write is
-//! done, even if the process is killed. Opening a file of a [`RealDir`](crate::RealDir) waits for that lock; otherwise
-//! a write that was under way could come down on what was recovered meanwhile.
+//! Each open file has a shared lock. The kernel keeps the file open until its last write completes, even if the
+//! process is killed. An open of the file in a [`RealDir`](crate::RealDir) waits for that lock. Otherwise, a write in
+//! progress could overwrite data that was recovered meanwhile.
 //!
-//! Invariant: a buffer that is with the kernel is owned by its slot, and is given up only after the completion was
-//! seen.
+//! Invariant: the slot owns a buffer that the kernel uses, and releases it only after the completion.
 
 use std::fs::File;
 use std::io;
@@ -45,7 +44,7 @@ struct WriteSlot {
     under_way: Option<UnderWay>,
 }
 
-/// A write that the kernel has.
+/// A write in progress in the kernel.
 struct UnderWay {
     file: Arc<File>,
     offset_bytes: u64,
@@ -58,10 +57,10 @@ struct UringFile {
 }
 
 impl UringIo {
-    /// Durable writes to files in `dir`, up to `slots` at a time.
+    /// Creates durable writes to files in `dir`, up to `slots` at a time.
     ///
     /// # Errors
-    /// This process may not use io_uring; says why, and what to do about it.
+    /// If this process may not use io_uring, with the reason and the fix.
     pub fn new(dir: &Path, slots: usize) -> io::Result<Self> {
         let slots = (0..slots).map(|_| WriteSlot::new().map(Mutex::new)).collect::<io::Result<Arc<[_]>>>();
         let slots = slots.map_err(|error| io::Error::new(error.kind(), kernel_ring::explain(&error)))?;
@@ -110,7 +109,7 @@ impl WriteSlot {
         Ok(Self { ring, under_way: None })
     }
 
-    /// Hands the slot's write to the kernel. On failure the kernel does not have it.
+    /// Submits the slot's write to the kernel. After a failure the kernel does not have it.
     fn submit(&mut self) -> io::Result<()> {
         let Some(write) = &self.under_way else { return Err(io::ErrorKind::InvalidInput.into()) };
         let len = u32::try_from(write.buffer.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -119,10 +118,10 @@ impl WriteSlot {
                 .offset(write.offset_bytes)
                 .rw_flags(ReadWriteFlags::DSYNC.bits() as i32)
                 .build();
-        // SAFETY: `under_way` keeps buffer and file until the completion was seen; `Drop` waits for it, too. The
-        // kernel only reads the buffer, and nobody changes it meanwhile.
+        // SAFETY: `under_way` owns buffer and file until the completion; `Drop` waits for it, too. The kernel only
+        // reads the buffer, and no thread changes it meanwhile.
         let pushed = unsafe { self.ring.submission().push(&entry) };
-        // The ring has room for one entry, and the one before was completed.
+        // The ring has space for one entry, and the previous entry has completed.
         pushed.map_err(|_| io::Error::other("the submission queue is full"))?;
         loop {
             match self.ring.submit() {
@@ -130,14 +129,14 @@ impl WriteSlot {
                 Ok(0) => {}
                 Err(error) if is_transient(&error) => {}
                 Err(error) => {
-                    // The entry stays in the queue: nothing more is submitted to this ring.
+                    // The entry stays in the queue: nothing else is submitted to this ring.
                     return Err(error);
                 }
             }
         }
     }
 
-    /// Waits until the slot's write is done.
+    /// Waits until the slot's write completes.
     fn finish(&mut self) -> io::Result<AlignedBuffer> {
         for _ in 0..MAX_RESUBMISSIONS {
             let expected = match &self.under_way {
@@ -169,7 +168,7 @@ impl WriteSlot {
         Err(io::Error::other("the kernel did not start the write"))
     }
 
-    /// The result of the slot's request, once there is one.
+    /// Waits for the result of the slot's request.
     fn wait(&mut self) -> io::Result<i32> {
         loop {
             if let Some(completion) = self.ring.completion().next() {
@@ -187,7 +186,7 @@ impl WriteSlot {
 impl Drop for WriteSlot {
     fn drop(&mut self) {
         if self.under_way.is_some() && self.wait().is_err() {
-            // The kernel may still read it.
+            // The kernel may still read the buffer.
             std::mem::forget(self.under_way.take());
         }
     }

@@ -1,80 +1,81 @@
-//! Reads what sysfs says about a block device.
+//! Attributes of a block device in sysfs.
 //!
 //! `<sys>/dev/block/<major>:<minor>` is a link to the device's directory. A partition's directory has a file
-//! `partition` and lies in that of its disk; only a disk has `queue/`, `device/`, `dm/` or `loop/`.
+//! `partition`, and its parent is the directory of its disk. Only a disk has `queue/`, `device/`, `dm/` or `loop/`.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What the kernel takes the device's write cache for.
+/// Write cache of the device, as reported by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum WriteCache {
     /// Volatile: a completed write is durable only after a flush.
     Back,
-    /// None, or one that survives a power cut: a completed write is durable.
+    /// No cache, or a cache that survives a power cut: a completed write is durable.
     Through,
-    /// The kernel does not say.
+    /// Not reported by the kernel.
     #[default]
     Unknown,
 }
 
-/// What the device is made of.
+/// Kind of the device.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum DeviceLayer {
-    /// A disk, physical or of the hypervisor.
+    /// A disk, physical or of a hypervisor.
     #[default]
     Disk,
-    /// A device of the device mapper or of the RAID driver. What is below is not looked at: the kernel passes
+    /// A device of the device mapper or of the RAID driver. The devices below are ignored, because the kernel passes
     /// the strictest settings up.
     Mapped {
-        /// Name of the mapping, or the device's own.
+        /// Name of the mapping, or of the device itself.
         name: String,
     },
-    /// A file as a device.
+    /// A file as a block device.
     Loop {
-        /// The file.
+        /// Path of the file.
         backing_file: Option<String>,
     },
-    /// Memory as a device.
+    /// Memory as a block device.
     Ram,
 }
 
-/// A block device as the kernel describes it. `None` where it says nothing.
+/// A block device as described by the kernel. `None` for unreported attributes.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct BlockDevice {
     /// Kernel name of the device under the file system, such as `nvme0n1p2`.
     pub name: String,
     /// Kernel name of the whole disk, such as `nvme0n1`.
     pub disk: String,
-    /// Disk, mapping, loop or memory.
+    /// Kind: disk, mapping, loop or memory.
     pub layer: DeviceLayer,
-    /// The maker's name of the drive.
+    /// Model name of the drive.
     pub model: Option<String>,
-    /// Smallest write that the device takes, in bytes.
+    /// Minimum length of a write, in bytes.
     pub logical_block_len: Option<u32>,
-    /// What the drive writes at once, in bytes. Of a shorter write it reads the rest and writes that again, with all
-    /// that was acknowledged there (a *512e* drive: logical blocks of 512 bytes, physical ones of 4096).
+    /// Length of the drive's physical writes, in bytes. For a shorter write, it reads the rest and writes that again,
+    /// with all data that was acknowledged there (a *512e* drive: logical blocks of 512 bytes, physical ones of 4096).
     pub physical_block_len: Option<u32>,
-    /// How far the device begins from a physical block of its drive, in bytes; not 0: a partition that is not aligned.
-    /// -1: the kernel knows only that it is not.
+    /// Distance of the device's beginning from a physical block of its drive, in bytes. Not 0 for a misaligned
+    /// partition; -1 if the kernel knows only that it is misaligned.
     pub alignment_offset_bytes: Option<i64>,
     /// The write cache.
     pub write_cache: WriteCache,
-    /// The device makes single writes durable by itself (Force Unit Access).
+    /// Whether the device makes single writes durable by itself (Force Unit Access).
     pub has_fua: Option<bool>,
-    /// A rotating disk. Hypervisors often say yes for theirs.
+    /// Whether the disk rotates. Hypervisors often report that for their disks.
     pub is_rotational: Option<bool>,
-    /// Write streams that the disk has (NVMe FDP). 0: it has none. Only the whole disk takes streams, no partition.
+    /// Number of write streams of the disk (NVMe FDP), or 0. Only the whole disk supports streams, no partition.
     pub max_write_streams: Option<u32>,
-    /// How much of a stream's data the disk keeps together, in bytes: the length of an erase unit. 0: not known.
+    /// Length of a stream's contiguous data on the disk, in bytes: that of an erase unit; 0 if unknown.
     pub write_stream_granularity_bytes: Option<u64>,
-    /// Longest untorn write that the disk takes, in bytes. 0: it takes none.
+    /// Maximum length of an untorn write on the disk, in bytes; 0 if unsupported.
     pub atomic_write_unit_max_bytes: Option<u64>,
 }
 
 impl BlockDevice {
-    /// Reads about device `major:minor` below `sys`, normally `/sys`. `None` if there is no such device there.
+    /// Reads the attributes of device `major:minor` below `sys`, normally `/sys`. Returns `None` if there is no such
+    /// device.
     pub(crate) fn read(sys: &Path, major: u32, minor: u32) -> io::Result<Option<Self>> {
         let link = sys.join(format!("dev/block/{major}:{minor}"));
         let dir = match link.canonicalize() {
@@ -132,7 +133,7 @@ fn layer(disk_dir: &Path, disk: &str) -> DeviceLayer {
     }
 }
 
-/// One line of text, without blanks around it. `None` if it is not there or empty.
+/// A line of text, without blanks around it. `None` if the file is missing or empty.
 fn attribute(path: &PathBuf) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())

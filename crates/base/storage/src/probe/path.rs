@@ -1,4 +1,4 @@
-//! The system calls of a probe.
+//! System calls of a probe.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use crate::{AlignedBuffer, StorageError, UntornLimits, kernel_ring};
 
 const MAP_LEN: usize = 4096;
 
-/// A line of `/proc/self/mountinfo`, as far as it is needed.
+/// The required fields of a line of `/proc/self/mountinfo`.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Mount {
     pub mount_id: u64,
@@ -67,7 +67,7 @@ fn statx_dir(dir: &Path) -> io::Result<Statx> {
     Ok(rustix::fs::statx(CWD, dir, AtFlags::empty(), wanted)?)
 }
 
-/// The mount with the directory's mount id, or else the last one of its device.
+/// The mount with the directory's mount id, or otherwise the last mount of its device.
 pub(super) fn find_mount(mountinfo: &str, stat: &Statx) -> Option<Mount> {
     let device = (stat.stx_dev_major, stat.stx_dev_minor);
     let mut of_device = None;
@@ -97,8 +97,8 @@ pub(super) fn parse_mount(line: &str) -> Option<Mount> {
     })
 }
 
-/// The number of the block device under the file system. Some file systems give a number of their own instead;
-/// then it is that of the device they were mounted from.
+/// Number of the block device under the file system. Some file systems report another number; then it is that of the
+/// device they were mounted from.
 fn device_number(stat: &Statx, mount: Option<&Mount>) -> Option<(u32, u32)> {
     if stat.stx_dev_major != 0 {
         return Some((stat.stx_dev_major, stat.stx_dev_minor));
@@ -108,7 +108,7 @@ fn device_number(stat: &Statx, mount: Option<&Mount>) -> Option<(u32, u32)> {
     Some((device.stx_rdev_major, device.stx_rdev_minor)).filter(|&(major, _)| major != 0)
 }
 
-/// A file to try things with. It has lost its name once [`Trial::create`] is done.
+/// A file for trials. It is unlinked when [`Trial::create`] returns.
 struct Trial {
     file: File,
     /// The same file, opened for direct I/O.
@@ -150,14 +150,14 @@ impl Trial {
         try_direct_writes(direct)
     }
 
-    /// Writes to the file.
+    /// Tries untorn writes to the file.
     fn untorn(&self) -> io::Result<Option<UntornLimits>> {
         self.direct.as_ref().map_or(Ok(None), |direct| untorn::find_limits(direct, Tearing::Refused))
     }
 
     fn map_sync(&self) -> io::Result<bool> {
-        // SAFETY: a new mapping at an address of the kernel's choice; nothing refers to it, and it is unmapped
-        // right away.
+        // SAFETY: a new mapping at an address of the kernel's choice. Nothing refers to it, and it is unmapped at
+        // once.
         let mapped = unsafe {
             mmap(
                 ptr::null_mut(),
@@ -170,7 +170,7 @@ impl Trial {
         };
         match mapped {
             Ok(address) => {
-                // SAFETY: exactly the mapping made above, to which nothing refers.
+                // SAFETY: this is the mapping made above, to which nothing refers.
                 unsafe { munmap(address, MAP_LEN)? };
                 Ok(true)
             }
@@ -180,7 +180,7 @@ impl Trial {
     }
 }
 
-/// For kernels that do not say: the smallest length that can be written.
+/// Finds the minimum length of a direct write, for kernels that do not report it.
 fn try_direct_writes(direct: &File) -> io::Result<DirectIo> {
     let buffer = AlignedBuffer::zeroed(MAP_LEN);
     for len in [512_u32, 1024, 2048, 4096] {

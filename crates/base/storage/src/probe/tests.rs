@@ -1,4 +1,4 @@
-//! Made-up trees of sysfs, lines of mountinfo, and how it is shown. Probes of real paths.
+//! Invented sysfs trees and lines of mountinfo, and the output for them. Probes of real paths.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use super::device::DeviceLayer;
 use super::path::{Mount, parse_mount};
 use super::*;
 
-/// A tree like that below `/sys`, with one disk.
+/// A tree like `/sys`, with one disk.
 struct Tree {
     dir: tempfile::TempDir,
 }

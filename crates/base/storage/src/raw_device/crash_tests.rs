@@ -1,5 +1,5 @@
-//! Seeded histories against a model of what the trait promises: power cuts at every changing call of the drive, deaths
-//! of the process, failing calls, a full device.
+//! Seeded histories, compared with a model of the trait's guarantees: power cuts at every changing call of the drive,
+//! deaths of the process, failing calls, a full device.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ const SECTOR: usize = 512;
 const UNTORN_LEN: usize = 16 << 10;
 const DIRS: [&str; 2] = ["log", "pages"];
 
-/// A file as it is, and as it may be after a crash.
+/// A file's state, and the possible states after a crash.
 #[derive(Clone, Default)]
 struct File {
     content: Vec<u8>,
-    /// Lengths since the last sync, with the durable one.
+    /// Lengths since the last sync, including the durable one.
     lens: Vec<usize>,
-    /// For each sector what it held since the last sync, with what is durable; filled up with zeros.
+    /// For each sector its contents since the last sync, including the durable one, padded with zeros.
     versions: BTreeMap<usize, Vec<Vec<u8>>>,
-    /// Ranges that were only ever written whole since the last sync, untorn: start of each, with the versions.
+    /// Ranges with only whole untorn writes since the last sync: start of each, with its versions.
     untorn: BTreeMap<usize, Vec<Vec<u8>>>,
 }
 
@@ -37,7 +37,7 @@ impl File {
         Self { lens: vec![content.len()], content, ..Self::default() }
     }
 
-    /// Changes the content, and remembers what was there.
+    /// Changes the content, and records the old one.
     fn change(&mut self, from: usize, to: usize, change: impl FnOnce(&mut Vec<u8>)) {
         let sectors = from / SECTOR..to.div_ceil(SECTOR);
         for sector in sectors.clone() {
@@ -78,7 +78,7 @@ impl File {
         *self = Self::with_content(std::mem::take(&mut self.content));
     }
 
-    /// Why this cannot be the content after a crash.
+    /// Checks whether this is possible content after a crash. Returns the reason if it is not.
     fn check(&self, found: &[u8]) -> Result<(), String> {
         if !self.lens.contains(&found.len()) {
             return Err(format!("it has {} bytes, not one of {:?}", found.len(), self.lens));
@@ -107,7 +107,7 @@ impl File {
 
 type Names = BTreeMap<String, usize>;
 
-/// A directory: names after each change since the last sync, the durable ones first.
+/// A directory: its names after each change since the last sync, the durable ones first.
 #[derive(Clone)]
 struct Dir {
     names: Vec<Names>,
@@ -143,7 +143,7 @@ impl Model {
         Self { dirs: [dir.clone(), dir], files: Vec::new() }
     }
 
-    /// Compares what a device holds after a crash, and continues from there.
+    /// Compares the content of a device after a crash with the model, and continues with that content.
     fn check_and_take_over(&mut self, device: &Arc<RawDevice>, context: &str) {
         let mut next = Self::new();
         for (dir, (model, next_dir)) in DIRS.iter().zip(self.dirs.iter().zip(&mut next.dirs)) {
@@ -178,12 +178,12 @@ impl Model {
     }
 }
 
-/// A running device and what it should hold.
+/// An open device and its expected content.
 struct Run<'a> {
     device: Arc<RawDevice>,
     dirs: [Arc<dyn StorageDir>; 2],
     model: &'a mut Model,
-    /// Files without a name, and what they hold.
+    /// Files without a name, and their content.
     nameless: Vec<(Arc<dyn StorageFile>, Vec<u8>)>,
     rng: Rng,
 }
@@ -274,7 +274,7 @@ impl Run<'_> {
         let unit = [1, 512, 4096, UNTORN_LEN][rng.usize(..4)];
         let at = near / unit * unit;
         let untorn = len == UNTORN_LEN && unit == UNTORN_LEN;
-        // Every write is another, so that an old version does not look like a new one.
+        // Every write differs from the others, so that an old version is detected.
         let stamp = rng.u64(..).to_le_bytes();
         let bytes: Vec<u8> = stamp.into_iter().cycle().take(len).collect();
         let options = WriteOptions { stream: Stream::ColdPages, untorn };
@@ -301,7 +301,7 @@ impl Run<'_> {
         self.finish(id, after, file.allocate(at as u64, len as u64))
     }
 
-    /// A full device leaves everything as it was; any other failure may have done all, or a part.
+    /// A full device leaves everything unchanged. Any other failure may have done all, or a part.
     fn finish(&mut self, id: usize, after: File, result: io::Result<()>) -> io::Result<()> {
         match result {
             Err(error) if is_full(&error) => Ok(()),
@@ -351,7 +351,7 @@ fn drive(seed: u64) -> ModelDrive {
     formatted(seed).with_untorn(4096, UNTORN_LEN as u64).with_streams(8, true)
 }
 
-/// One history that is cut at call `cut`, then some more lives. Returns how many calls it has, if it was not cut.
+/// One history that is cut at call `cut`, then several restarts. Returns the number of its calls, if it was not cut.
 fn run_lives(seed: u64, cut: u64) -> Option<u64> {
     let mut drive = drive(seed).after_process_death();
     drive.cut_power_at(cut);
@@ -366,7 +366,7 @@ fn run_lives(seed: u64, cut: u64) -> Option<u64> {
         let only_process = rng.u8(..4) == 0;
         drive = if only_process { drive.after_process_death() } else { drive.after_power_cut() };
         model.check_and_take_over(&open(&drive).unwrap(), &context);
-        // Opening writes something, and nothing that would matter.
+        // An open writes to the device, but changes nothing relevant.
         drive = drive.after_power_cut();
         model.clone().check_and_take_over(&open(&drive).unwrap(), &context);
         drive = drive.after_process_death();
@@ -395,7 +395,7 @@ fn no_power_cut_breaks_a_promise() {
     assert!(cuts > 1000, "{cuts}");
 }
 
-/// A long life with deaths of the process only, until the device is full again and again.
+/// A long history, with deaths of the process only, that fills the device repeatedly.
 #[test]
 fn long_histories_on_a_full_device() {
     for seed in 100..106 {
@@ -431,7 +431,7 @@ fn failing_calls_break_no_promise() {
     }
 }
 
-/// A format that is cut off leaves no device, or an empty one; never one with what was there before.
+/// An interrupted format leaves no device, or an empty one, but never one with the previous content.
 #[test]
 fn a_format_that_is_cut_off_leaves_nothing_old() {
     for seed in 0..5 {
@@ -445,7 +445,7 @@ fn a_format_that_is_cut_off_leaves_nothing_old() {
             let options = RawFormatOptions { force: true, chunk_len_bytes: 64 << 10 };
             let done = format_media(drive.boxed(), Path::new("/model"), options);
             match open(&drive.after_power_cut()) {
-                // Cut off before the old first block was gone.
+                // Interrupted before the old first block was gone.
                 Ok(device) if cut < 2 => drop(device),
                 Ok(device) => assert_eq!(device.dirs(), Vec::<String>::new()),
                 Err(StorageError::NotFormatted { .. }) => assert!(done.is_err()),

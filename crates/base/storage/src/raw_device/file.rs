@@ -1,13 +1,13 @@
-//! The directories and files of a raw device, as the storage crates see them.
+//! Directories and files of a raw device, as implementations of the storage interface.
 //!
-//! All input and output is in whole blocks of 4096 bytes. A write that begins or ends inside a block reads that block
-//! first and writes it again with its other bytes unchanged, while nobody else reads or writes the file. The last
-//! block written in this way is remembered, so that appends in small steps read nothing. Writes of whole blocks that
-//! make the file no longer run beside each other and beside reads.
+//! All I/O is in whole blocks of 4096 bytes. A write that begins or ends inside a block reads that block first and
+//! writes it again with its other bytes unchanged. Meanwhile, no other thread reads or writes the file. The last block
+//! written in this way is cached, so that appends in small steps read nothing. Writes of whole blocks that do not
+//! extend the file run concurrently with each other and with reads.
 //!
-//! What a power cut does to an unsynced write is what it does on a file system: each sector of 512 bytes has its old
-//! or its new content. Bytes beside the written range that share a sector with it are written with the content that
-//! they have, so a durable neighbour stays as it was, whichever of the two is kept.
+//! A power cut has the same effect on an unsynced write as on a file system: each sector of 512 bytes has its old or
+//! its new content. Bytes beside the written range that share a sector with it are written with their existing
+//! content. So a durable neighbour stays unchanged in both cases.
 
 use std::io;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::{AlignedBuffer, StorageDir, StorageFile, Stream, UntornLimits, WriteO
 
 const BLOCK: u64 = BLOCK_LEN as u64;
 
-/// What the handles of one file share.
+/// State that the handles of one file share.
 #[derive(Default)]
 pub(super) struct FileLocks {
-    /// Held shared by reads and by writes of whole blocks in place, and exclusively by everything else.
+    /// Locked for reading by reads and by writes of whole blocks in place, and for writing by all other operations.
     io: RwLock<()>,
-    /// Content of the block that was written last in part, by its place on the device.
+    /// Content of the last partially written block, by its offset on the device.
     last_block: Mutex<Option<(u64, Vec<u8>)>>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct RawDirectory {
 }
 
 impl RawDirectory {
-    /// Opens the directory, making it if needed. Writes that name no stream go to `stream`.
+    /// Opens the directory, and creates it if needed. Writes that name no stream go to `stream`.
     pub fn open(device: &Arc<RawDevice>, name: &str, stream: Stream) -> io::Result<Self> {
         device.volume.check()?;
         device.volume.table().open_dir(name)?;
@@ -114,7 +114,7 @@ impl Drop for RawFile {
     }
 }
 
-/// `[at, end)` widened to whole blocks.
+/// Extends `[at, end)` to whole blocks.
 fn blocks_around(at: u64, end: u64) -> (u64, u64) {
     (at - at % BLOCK, end.next_multiple_of(BLOCK))
 }
@@ -150,7 +150,7 @@ impl RawFile {
         self.write_alone(at, end, bytes, how)
     }
 
-    /// Any write, while nobody else uses the file.
+    /// Performs any write, with exclusive use of the file.
     fn write_alone(&self, at: u64, end: u64, bytes: &[u8], how: MediaWrite) -> io::Result<()> {
         self.volume().fill_holes(self.id, at, end, how.stream)?;
         let len = self.volume().table().len(self.id)?;
@@ -162,11 +162,11 @@ impl RawFile {
         self.volume().table().grow(self.id, end)
     }
 
-    /// Makes `[at, end)` read as zeros where there are chunks.
+    /// Makes `[at, end)` read as zeros where the file has chunks.
     fn clear(&self, at: u64, end: u64, stream: u8) -> io::Result<()> {
         let how = MediaWrite { stream, untorn: false };
         let zeros = vec![0; MAX_IO_LEN.min((end - at) as usize)];
-        // Past the file's last chunk nothing has to be done.
+        // Nothing to do after the file's last chunk.
         let pieces = self.volume().table().mapped_pieces(self.id, at, end)?;
         for piece in pieces {
             let Some((chunk, in_chunk)) = piece.place else { continue };
@@ -181,7 +181,7 @@ impl RawFile {
         Ok(())
     }
 
-    /// Writes to chunks of the file, which is `len` bytes long; `bytes` are those from `at` on.
+    /// Writes to chunks of the file, which is `len` bytes long; `bytes` begin at `at`.
     fn write_pieces(
         &self,
         pieces: &[Piece],
@@ -199,7 +199,7 @@ impl RawFile {
             let kept_end = offset.saturating_add(kept);
             let mut rest = part;
             while !rest.is_empty() {
-                // Only the first of them begins inside a block.
+                // Only the first part begins inside a block.
                 let len = (MAX_IO_LEN - (offset % BLOCK) as usize).min(rest.len());
                 let (part, after) = rest.split_at(len);
                 self.write_part(offset, part, kept_end, how)?;
@@ -210,8 +210,8 @@ impl RawFile {
         Ok(())
     }
 
-    /// One write to the media of at most [`MAX_IO_LEN`], with the blocks around it. After it, what those hold from
-    /// `kept_end` on, the end of the file, becomes zeros.
+    /// Performs one write to the media of at most [`MAX_IO_LEN`], with the surrounding blocks. Their content from
+    /// `kept_end` on, the end of the file, becomes zero.
     fn write_part(&self, offset: u64, bytes: &[u8], kept_end: u64, how: MediaWrite) -> io::Result<()> {
         let end = offset + bytes.len() as u64;
         let (first, last_end) = blocks_around(offset, end);
@@ -368,7 +368,7 @@ impl StorageFile for RawFile {
     }
 
     fn drop_cache(&self) -> io::Result<()> {
-        // Nothing but one block is ever in memory.
+        // Only one block is ever in memory.
         self.locks.forget();
         Ok(())
     }

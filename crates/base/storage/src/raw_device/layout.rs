@@ -1,22 +1,22 @@
-//! What lies where on a raw device, and how the fixed blocks are encoded. The table of the module says the same in
-//! words; all numbers are little-endian.
+//! Layout of a raw device, and the encoding of its fixed blocks. The table of the parent module has the same
+//! information; all numbers are little-endian.
 
 use super::table::Table;
 use crate::format_version::unknown_version;
 
-/// Unit of all reads and writes of the device, in bytes: the largest logical block that is supported.
+/// Unit of all reads and writes of the device, in bytes: the largest supported logical block.
 pub(super) const BLOCK_LEN: usize = 4096;
-/// The part of a block that a header is in: what no drive tears.
+/// Part of a block that contains a header: no drive tears it.
 const SECTOR_LEN: usize = 512;
-/// The start of the device that is looked at before it is formatted.
+/// Length of the start of the device that is checked before a format.
 pub(super) const INSPECTED_LEN: usize = 128 << 10;
 
 pub(super) const MARK_OFFSET: u64 = 4 << 10;
-/// A place to try untorn writes at.
+/// Location for trials of untorn writes.
 pub(super) const TRIAL_OFFSET: u64 = 64 << 10;
 pub(super) const TRIAL_ROOM: u64 = 64 << 10;
 const FIRST_AREA_OFFSET: u64 = TRIAL_OFFSET + TRIAL_ROOM;
-/// Room in a snapshot area beside the lists of chunks.
+/// Space in a snapshot area beside the lists of chunks.
 const AREA_SLACK: u64 = 256 << 10;
 
 pub(super) const MIN_CHUNK_LEN: u64 = 64 << 10;
@@ -28,10 +28,10 @@ const SNAPSHOT_MAGIC: [u8; 8] = *b"REDOUBTS";
 const VERSION: u32 = 1;
 const CRC_AT: usize = 12;
 
-/// Where things are. Follows from the length of the device and that of a chunk.
+/// Offsets on the device. They follow from its length and the chunk length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Layout {
-    /// Made up anew by each format; older snapshots do not have it.
+    /// Random number of each format; older snapshots have another one.
     pub format_id: u64,
     /// Length of the device when it was formatted, in bytes.
     pub size_bytes: u64,
@@ -42,7 +42,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The layout for a device of `size_bytes`; the error says why there is none.
+    /// The layout for a device of `size_bytes`, or the reason why there is none.
     pub fn new(format_id: u64, size_bytes: u64, chunk_len: u64) -> Result<Self, String> {
         if !chunk_len.is_power_of_two() || !(MIN_CHUNK_LEN..=MAX_CHUNK_LEN).contains(&chunk_len) {
             return Err(format!(
@@ -58,7 +58,7 @@ impl Layout {
             Ok(0) => Err(format!(
                 "{size_bytes} bytes are too few for a chunk of {chunk_len} bytes after the {data_offset} at the start"
             )),
-            // One number stands for a hole.
+            // One number is reserved for holes.
             Ok(chunk_count) if chunk_count < u32::MAX => {
                 Ok(Self { format_id, size_bytes, chunk_len, chunk_count, area_len, data_offset })
             }
@@ -68,17 +68,17 @@ impl Layout {
         }
     }
 
-    /// Where snapshot area 0 or 1 starts, in bytes.
+    /// Offset of snapshot area 0 or 1, in bytes.
     pub fn area_offset(&self, area: usize) -> u64 {
         FIRST_AREA_OFFSET + if area == 0 { 0 } else { self.area_len }
     }
 
-    /// The longest table that an area takes, in bytes.
+    /// Maximum length of a table in an area, in bytes.
     pub fn max_table_len(&self) -> usize {
         self.area_len as usize - BLOCK_LEN
     }
 
-    /// Where a chunk is on the device, in bytes.
+    /// Offset of a chunk on the device, in bytes.
     pub fn chunk_offset(&self, chunk: u32) -> u64 {
         self.data_offset + u64::from(chunk) * self.chunk_len
     }
@@ -95,7 +95,7 @@ impl Layout {
         encode_sector(&SUPERBLOCK_MAGIC, &numbers)
     }
 
-    /// Reads the first block of a device. `Ok(None)`: it is none of ours.
+    /// Decodes the first block of a device. `Ok(None)` if it belongs to another format.
     pub fn decode(block: &[u8]) -> Result<Option<Self>, BadSuperblock> {
         if !is_ours(block) {
             return Ok(None);
@@ -114,7 +114,7 @@ impl Layout {
         if is_same { Ok(Some(layout)) } else { Err(damaged()) }
     }
 
-    /// The block that says that the snapshot `counter` is durable.
+    /// Encodes the block that marks the snapshot `counter` as durable.
     pub fn encode_mark(&self, counter: u64) -> [u8; SECTOR_LEN] {
         encode_sector(&MARK_MAGIC, &[self.format_id, counter])
     }
@@ -127,7 +127,7 @@ impl Layout {
         }
     }
 
-    /// A whole snapshot: the header block and `table`, an encoded table.
+    /// Encodes a whole snapshot: the header block and `table`, an encoded table.
     pub fn encode_snapshot(&self, counter: u64, table: &[u8]) -> Vec<u8> {
         let crc = u64::from(crc32c::crc32c(table));
         let header = encode_sector(&SNAPSHOT_MAGIC, &[self.format_id, counter, table.len() as u64, crc]);
@@ -137,7 +137,7 @@ impl Layout {
         bytes
     }
 
-    /// Reads the header block of an area. `None` if there is none.
+    /// Decodes the header block of an area. `None` if there is none.
     pub fn decode_snapshot(&self, block: &[u8]) -> Option<SnapshotHeader> {
         let [format_id, counter, table_len, crc] = decode_sector(block, &SNAPSHOT_MAGIC)?;
         let table_len = usize::try_from(table_len).ok().filter(|&len| len <= self.max_table_len())?;
@@ -146,7 +146,7 @@ impl Layout {
     }
 }
 
-/// Why the first block of a device is of no use, in words.
+/// Reason why the first block of a device is unusable.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum BadSuperblock {
     Version(String),
@@ -162,18 +162,18 @@ pub(super) struct SnapshotHeader {
 }
 
 impl SnapshotHeader {
-    /// Reads the table after the header. `None` if these are not the bytes that were written with it.
+    /// Decodes the table after the header. `None` if the bytes differ from those written with the header.
     pub fn decode_table(&self, layout: &Layout, table: &[u8]) -> Option<Result<Table, String>> {
         (crc32c::crc32c(table) == self.crc).then(|| Table::decode(table, layout))
     }
 }
 
-/// Does a device start as ours do?
+/// Whether a device starts like a raw device of Redoubt.
 pub(super) fn is_ours(block: &[u8]) -> bool {
     block.starts_with(&SUPERBLOCK_MAGIC)
 }
 
-/// Magic (8 bytes), version (4), CRC-32C of the sector with this field zero (4), numbers (8 each), zeros.
+/// Encodes magic (8 bytes), version (4), CRC-32C of the sector with this field zero (4), numbers (8 each), zeros.
 fn encode_sector(magic: &[u8; 8], numbers: &[u64]) -> [u8; SECTOR_LEN] {
     let mut bytes = Vec::with_capacity(SECTOR_LEN);
     bytes.extend_from_slice(magic);
@@ -209,7 +209,7 @@ fn number_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// What the start of a device seems to hold. `None`: zeros.
+/// Apparent content of a device's start. `None`: zeros.
 pub(super) fn find_content(start: &[u8]) -> Option<&'static str> {
     const SIGNATURES: [(usize, &[u8], &str); 11] = [
         (0, b"XFSB", "an XFS file system"),

@@ -1,8 +1,8 @@
-//! The seam between a raw device and what it is on: [`DeviceMedia`], a block device or a regular file, or a model of
+//! The interface between a raw device and its medium: [`DeviceMedia`], a block device or a regular file, or a model of
 //! a drive in tests.
 //!
 //! Rules for implementations: offsets and lengths are multiples of [`BLOCK_LEN`](super::layout::BLOCK_LEN). A write is
-//! durable only after a `flush` that began when it was done. A power cut may lose or keep any of the sectors of 512
+//! durable only after a `flush` that began after its end. A power cut may lose or retain any of the sectors of 512
 //! bytes written since, but tears none. A discard leaves arbitrary bytes.
 
 use std::fs::File;
@@ -19,7 +19,7 @@ use super::uring::StreamUring;
 use crate::probe::BlockDevice;
 use crate::{AlignedBuffer, StorageError, UntornLimits, untorn};
 
-/// How a write is to be done.
+/// Options of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct MediaWrite {
     /// Number of the write stream; 0: none.
@@ -27,33 +27,33 @@ pub(super) struct MediaWrite {
     pub untorn: bool,
 }
 
-/// See the module.
+/// The medium of a raw device: a block device, a regular file, or a model.
 pub(super) trait BlockMedia: Send + Sync {
     fn len_bytes(&self) -> u64;
-    /// Fills the buffer.
+    /// Reads until the buffer is full.
     fn read(&self, offset_bytes: u64, buffer: &mut AlignedBuffer) -> io::Result<()>;
-    /// Writes the whole buffer, and gives it back. `InvalidInput` or `Unsupported` if the media does not take such
-    /// a write; then nothing is written.
+    /// Writes the whole buffer, and returns it. `InvalidInput` or `Unsupported` if the medium does not support such a
+    /// write; then nothing is written.
     fn write(&self, offset_bytes: u64, buffer: AlignedBuffer, how: MediaWrite) -> io::Result<AlignedBuffer>;
     fn flush(&self) -> io::Result<()>;
-    /// Tells that a range is not used. A hint.
+    /// Hint that a range is unused.
     fn discard(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()>;
-    /// How many write streams there are said to be. To be tried.
+    /// Number of write streams that the medium reports. The caller has to try them.
     fn stated_streams(&self) -> u32;
-    /// Which writes are said to be possible untorn. To be tried.
+    /// Limits of untorn writes that the medium reports. The caller has to try them.
     fn stated_untorn(&self) -> Option<UntornLimits>;
-    /// The maker's name of the drive.
+    /// Model name of the drive.
     fn model(&self) -> Option<String>;
 }
 
-/// A block device, or a regular file for tests, held exclusively.
+/// A block device, or a regular file for tests, with an exclusive lock.
 pub(super) struct DeviceMedia {
     file: File,
     len: u64,
     block_device: Option<BlockDevice>,
     is_block_device: bool,
     can_discard: AtomicBool,
-    /// Those that no write is using.
+    /// Rings without a write in progress.
     rings: Mutex<Vec<StreamUring>>,
 }
 
@@ -97,8 +97,8 @@ impl DeviceMedia {
         })
     }
 
-    /// Why a write of a block is one of a part of what the drive writes at once: it would write its neighbours again,
-    /// and a power cut could take them.
+    /// Reason why a block is only a part of the drive's physical writes. Then the drive would rewrite neighbouring
+    /// blocks, and a power cut could destroy them.
     pub fn why_blocks_are_parts(&self) -> Option<String> {
         self.block_device.as_ref().and_then(why_blocks_are_parts)
     }
@@ -116,7 +116,7 @@ impl DeviceMedia {
         };
         let flags = if how.untorn { untorn::RWF_ATOMIC } else { ReadWriteFlags::empty() };
         let result = ring.write(&self.file, offset_bytes, buffer, how.stream, flags);
-        // One that failed is closed: its state may be unknown.
+        // A ring that failed is closed: its state may be unknown.
         if result.is_ok() {
             self.rings.lock().push(ring);
         }
@@ -144,7 +144,7 @@ fn open_exclusively(path: &Path, is_block_device: bool) -> io::Result<File> {
     let open =
         |flags: OFlags| File::options().read(true).write(true).custom_flags(flags.bits() as i32).open(path);
     if is_block_device {
-        // The kernel refuses this while the device, a partition of it or the disk it is on is mounted or claimed.
+        // The kernel rejects this while the device, a partition of it or its disk is mounted or claimed.
         return open(OFlags::EXCL | OFlags::DIRECT);
     }
     let file = match open(OFlags::DIRECT) {
@@ -203,7 +203,7 @@ impl BlockMedia for DeviceMedia {
     }
 
     fn stated_streams(&self) -> u32 {
-        // The kernel takes streams for whole disks only.
+        // The kernel supports streams for whole disks only.
         let device = self.block_device.as_ref().filter(|device| device.name == device.disk);
         device.and_then(|device| device.max_write_streams).unwrap_or(0)
     }
@@ -223,7 +223,7 @@ fn block_discard(file: &File, offset_bytes: u64, len_bytes: u64) -> Result<(), E
     const DISCARD: ioctl::Opcode = ioctl::opcode::none(0x12, 119);
     // SAFETY: the call takes a pointer to two numbers of 64 bits, offset and length in bytes, and only reads them.
     let call = unsafe { ioctl::Setter::<DISCARD, [u64; 2]>::new([offset_bytes, len_bytes]) };
-    // SAFETY: discarding bytes of a device changes no memory of this process; the opcode and its argument fit.
+    // SAFETY: a discard of a device's bytes changes no memory of this process; the opcode and its argument match.
     unsafe { ioctl::ioctl(file, call) }
 }
 

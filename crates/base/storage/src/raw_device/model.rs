@@ -1,4 +1,4 @@
-//! A drive in memory for tests: it loses and keeps what a real one may when the power is cut, and fails on demand.
+//! A drive in memory for tests: in a power cut it loses and retains data as a real drive may, and it fails on demand.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::{AlignedBuffer, UntornLimits};
 
 const SECTOR_LEN: usize = 512;
 
-/// Clones are the same drive.
+/// A drive in memory. Clones share the drive.
 #[derive(Clone)]
 pub(super) struct ModelDrive(Arc<Mutex<DriveState>>);
 
@@ -19,7 +19,7 @@ struct DriveState {
     rng: Rng,
     cache: Vec<u8>,
     durable: Vec<u8>,
-    /// Since the last flush, in order.
+    /// Writes since the last flush, in order.
     pending: Vec<Pending>,
     ops: u64,
     cut_at: Option<u64>,
@@ -39,7 +39,7 @@ struct Pending {
     untorn: bool,
 }
 
-/// What can be made to fail.
+/// A kind of call that can fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Op {
     Read,
@@ -70,7 +70,7 @@ impl ModelDrive {
         })))
     }
 
-    /// A drive that says that it has streams; whether it takes them is another matter.
+    /// Makes the drive report streams; `takes_streams` decides whether it accepts them.
     pub fn with_streams(self, count: u32, takes_streams: bool) -> Self {
         {
             let mut state = self.0.lock();
@@ -93,7 +93,7 @@ impl ModelDrive {
         self.0.lock().ops
     }
 
-    /// Cuts the power in the middle of changing call number `op` (from 0).
+    /// Cuts the power during changing call number `op` (from 0).
     pub fn cut_power_at(&self, op: u64) {
         self.0.lock().cut_at = Some(op);
     }
@@ -134,14 +134,14 @@ impl ModelDrive {
         self.0.lock().cache[offset as usize..offset as usize + len].to_vec()
     }
 
-    /// The same drive, grown or cut.
+    /// The same drive with another length.
     pub fn resized(&self, len: usize) -> Self {
         let mut content = self.0.lock().cache.clone();
         content.resize(len, 0);
         Self::with_content(content, Rng::new())
     }
 
-    /// The drive as a new process finds it when this one is gone, without a power cut.
+    /// The drive that a new process finds after the death of this one, without a power cut.
     pub fn after_process_death(&self) -> Self {
         let state = self.0.lock();
         let next = Self::with_content(state.cache.clone(), state.rng.clone());
@@ -149,12 +149,12 @@ impl ModelDrive {
         next
     }
 
-    /// The drive as it is after a power cut now.
+    /// The drive after a power cut now.
     pub fn after_power_cut(&self) -> Self {
         let mut state = self.0.lock();
         let mut rng = state.rng.fork();
         let mut content = state.durable.clone();
-        // All kinds of outcome should be common: nothing kept, all kept, a mixture.
+        // All kinds of results should be common: nothing retained, all retained, a mixture.
         let odds = [0, 1, 50, 99, 100][rng.usize(..5)];
         for write in &state.pending {
             let unit = if write.untorn { write.bytes.len() } else { SECTOR_LEN };
@@ -196,7 +196,7 @@ impl DriveState {
         Ok(())
     }
 
-    /// True if the power is cut in the middle of this call.
+    /// Whether the power is cut during this call.
     fn count(&mut self) -> bool {
         let is_cut = self.cut_at == Some(self.ops);
         self.ops += 1;
@@ -255,7 +255,7 @@ impl BlockMedia for ModelDrive {
         let mut state = self.0.lock();
         if let Err(error) = state.check(Op::Flush) {
             if !state.is_off {
-                // Some of what was to be flushed is lost for good, and the next flush does not say so.
+                // A part of the unflushed data is lost permanently, and the next flush does not report that.
                 let DriveState { rng, pending, .. } = &mut *state;
                 pending.retain(|_| rng.bool());
             }

@@ -1,4 +1,4 @@
-//! Which write stream of a drive data of each lifetime goes to.
+//! Mapping of data lifetimes to a drive's write streams.
 //!
 //! | streams of the drive | `Metadata` | `Redo` | `Journal` | `HotPages` | `ColdPages` |
 //! |---|---|---|---|---|---|
@@ -9,15 +9,16 @@
 //! | 4 | 1 | 2 | 3 | 4 | 1 |
 //! | 5 or more | 1 | 2 | 3 | 4 | 5 |
 //!
-//! What matters most comes first: the two rings, overwritten in order, apart from the pages; then the rings apart
-//! from each other, the larger journal from the log; then pages that are written often from those that are not.
+//! The most important separations come first. The two rings, which are overwritten in order, are separated from the
+//! pages. Then the rings are separated from each other, because the journal is larger than the log. Then frequently
+//! written pages are separated from other pages.
 
 use crate::Stream;
 
-/// How many streams are told apart at most.
+/// Maximum number of separate streams.
 const MAX: u8 = 5;
 
-/// The number of the stream on a drive with `count` of them; 0: none is to be named.
+/// Number of the stream on a drive with `count` of them; 0: name none.
 pub(super) fn number(stream: Stream, count: u32) -> u8 {
     let wanted = match stream {
         Stream::Metadata => 1,

@@ -1,16 +1,16 @@
-//! The directories and files of a raw device and the chunks that they have, in memory; and how a snapshot encodes
-//! them.
+//! Directories, files and chunks of a raw device in memory, and their encoding in a snapshot.
 //!
 //! Invariants:
-//! * A chunk is in exactly one of: a file's list, `free`, `freed`, or the hands of whoever took it from `free`.
-//! * A chunk in `freed` may still be in a file's list in the snapshot that is durable. It comes to `free` only when
-//!   a snapshot without it is durable.
-//! * What a file's chunks hold past its end is arbitrary.
+//! * A chunk is in exactly one of: a file's list, `free`, `freed`, or the possession of the caller that took it from
+//!   `free`.
+//! * A chunk in `freed` may still be in a file's list in the durable snapshot. It moves to `free` only when a snapshot
+//!   without it is durable.
+//! * The content of a file's chunks after its end is arbitrary.
 //! * Every change of a linked file or of names raises `version`.
 //!
-//! Encoding, little-endian: number of directories (4 bytes); of each its name (length in 2 bytes, UTF-8) and number
-//! of files (4); of each file its name, its length (8), the number of its chunks (4) and their numbers (4 each),
-//! [`HOLE`] where it has none.
+//! Encoding, little-endian: number of directories (4 bytes), then each directory. A directory has its name (length in
+//! 2 bytes, UTF-8), its number of files (4), and each file. A file has its name, its length (8), the number of its
+//! chunks (4) and their numbers (4 each), with [`HOLE`] for a missing chunk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,14 +20,14 @@ use redoubt_codec::Reader;
 
 use super::layout::Layout;
 
-/// Stands for a chunk that a file does not have: zeros.
+/// Number of a missing chunk, which reads as zeros.
 pub(super) const HOLE: u32 = u32::MAX;
 const MAX_NAME_LEN: usize = 255;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct RawFileId(u64);
 
-/// See the module.
+/// Directories, files and chunks of a raw device in memory.
 #[derive(Default)]
 pub(super) struct Table {
     dirs: BTreeMap<String, Dir>,
@@ -36,7 +36,7 @@ pub(super) struct Table {
     freed: Vec<u32>,
     next_id: u64,
     version: u64,
-    /// The version of the newest snapshot that is durable.
+    /// Version of the newest durable snapshot.
     pub durable_version: u64,
     chunk_len: u64,
     chunk_count: u32,
@@ -66,7 +66,7 @@ pub(super) struct Piece {
     /// Offset in the file, in bytes.
     pub at: u64,
     pub len: usize,
-    /// The chunk, and the offset in it; `None`: a hole.
+    /// The chunk, and the offset in it; `None` for a hole.
     pub place: Option<(u32, u64)>,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn full(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::StorageFull, format!("the raw device has no room left for {what}"))
 }
 
-/// Fails if no file or directory can have this name.
+/// Fails if the name is invalid for files and directories.
 pub(super) fn check_name(name: &str) -> io::Result<()> {
     let is_good = (1..=MAX_NAME_LEN).contains(&name.len()) && !name.contains(['/', '\0']);
     if is_good && name != "." && name != ".." {
@@ -104,7 +104,7 @@ impl Table {
         self.version
     }
 
-    /// Chunks that no file has and that can be used, now or after a snapshot.
+    /// Number of chunks without a file, which are usable now or after a snapshot.
     pub fn unused_chunks(&self) -> u64 {
         (self.free.len() + self.freed.len()) as u64
     }
@@ -117,7 +117,7 @@ impl Table {
         self.dirs.values().map(|dir| dir.files.len()).sum()
     }
 
-    /// Makes a directory if there is none of that name, and marks it as open.
+    /// Creates a directory if there is none with that name, and marks it as open.
     pub fn open_dir(&mut self, name: &str) -> io::Result<()> {
         check_name(name)?;
         if !self.dirs.contains_key(name) {
@@ -139,7 +139,7 @@ impl Table {
         }
     }
 
-    /// Removes a directory with its files. False if there is none of that name.
+    /// Removes a directory with its files. Returns `false` if there is none with that name.
     pub fn remove_dir(&mut self, name: &str) -> io::Result<bool> {
         let Some(dir) = self.dirs.get(name) else { return Ok(false) };
         if dir.is_open {
@@ -160,7 +160,7 @@ impl Table {
         Ok(self.dirs.get(dir).ok_or_else(not_found)?.files.keys().cloned().collect())
     }
 
-    /// Opens a file; [`Table::close`] gives it back.
+    /// Opens a file; [`Table::close`] is the counterpart.
     pub fn open(&mut self, dir: &str, name: &str) -> io::Result<(RawFileId, Arc<super::file::FileLocks>)> {
         let id = self.dirs.get(dir).and_then(|dir| dir.files.get(name)).copied().ok_or_else(not_found)?;
         let entry = self.entry_mut(id)?;
@@ -205,7 +205,7 @@ impl Table {
         Ok(())
     }
 
-    /// Gives back what [`Table::open`] took.
+    /// Ends the use of a file that began with [`Table::open`].
     pub fn close(&mut self, id: RawFileId) {
         let Some(entry) = self.files.get_mut(&id) else { return };
         entry.handles = entry.handles.saturating_sub(1);
@@ -216,12 +216,12 @@ impl Table {
         Ok(self.entry(id)?.len)
     }
 
-    /// The version that must be durable for the file's length and chunks to be so.
+    /// Version that must be durable for the file's length and chunks.
     pub fn changed_at(&self, id: RawFileId) -> io::Result<u64> {
         Ok(self.entry(id)?.changed_at)
     }
 
-    /// Where `[at, end)` of a file lies, in order. Past its last chunk there are holes.
+    /// Location of `[at, end)` of a file, in order. After its last chunk there are holes.
     pub fn pieces(&self, id: RawFileId, at: u64, end: u64) -> io::Result<Vec<Piece>> {
         let chunks = &self.entry(id)?.chunks;
         let mut pieces = Vec::new();
@@ -237,13 +237,13 @@ impl Table {
         Ok(pieces)
     }
 
-    /// The part of `[at, end)` that is not past the file's last chunk.
+    /// The part of `[at, end)` up to the end of the file's last chunk.
     pub fn mapped_pieces(&self, id: RawFileId, at: u64, end: u64) -> io::Result<Vec<Piece>> {
         let mapped_end = self.entry(id)?.chunks.len() as u64 * self.chunk_len;
         self.pieces(id, at, end.min(mapped_end))
     }
 
-    /// Changes a file's length. Chunks past the end are given up.
+    /// Changes a file's length. Chunks after the end are released.
     pub fn set_len(&mut self, id: RawFileId, len: u64) -> io::Result<()> {
         let count =
             usize::try_from(len.div_ceil(self.chunk_len)).map_err(|_| full("a file of that length"))?;
@@ -261,7 +261,7 @@ impl Table {
         Ok(())
     }
 
-    /// Makes a file longer, up to the end of its last chunk at most.
+    /// Extends a file, up to the end of its last chunk at most.
     pub fn grow(&mut self, id: RawFileId, len: u64) -> io::Result<()> {
         if len > self.entry(id)?.len {
             let version = self.next_version(id)?;
@@ -280,17 +280,17 @@ impl Table {
         if self.free.len() + self.freed.len() >= count { Ok(None) } else { Err(full("data")) }
     }
 
-    /// Puts chunks back that were taken and not used.
+    /// Returns chunks that were taken and not used.
     pub fn put_free(&mut self, chunks: impl IntoIterator<Item = u32>) {
         self.free.extend(chunks);
     }
 
-    /// Chunks given up so far. They can be used when a snapshot of this moment is durable.
+    /// Takes the chunks that were released so far. They are usable when a snapshot of the current state is durable.
     pub fn take_freed(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.freed)
     }
 
-    /// Makes chunks the parts of a file at `holes`, numbers of holes of [`Table::pieces`]. On failure the caller still
+    /// Installs chunks in a file at `holes`, numbers of holes of [`Table::pieces`]. After a failure the caller still
     /// has the chunks.
     pub fn install(&mut self, id: RawFileId, holes: &[u64], chunks: &[u32]) -> io::Result<()> {
         let last = holes.iter().max().map_or(0, |&last| last + 1);
@@ -332,7 +332,7 @@ impl Table {
         Ok(version)
     }
 
-    /// The version for a change of a file. One without a name is in no snapshot.
+    /// Version for a change of a file. A file without a name is in no snapshot.
     fn next_version(&mut self, id: RawFileId) -> io::Result<u64> {
         if self.entry(id)?.is_unlinked {
             return Ok(0);
@@ -357,7 +357,7 @@ impl Table {
         }
     }
 
-    /// Fails if a snapshot that is `more` bytes longer would not fit its area.
+    /// Fails if a snapshot with `more` additional bytes would exceed its area.
     fn check_len(&self, more: usize) -> io::Result<()> {
         let dirs = self.dirs.keys().map(|name| name.len() + 6).sum::<usize>();
         let names = self.dirs.values().flat_map(|dir| dir.files.keys()).map(|name| name.len() + 14);
@@ -366,7 +366,7 @@ impl Table {
         if len.saturating_add(more) <= self.max_len { Ok(()) } else { Err(full("names and lists of chunks")) }
     }
 
-    /// The payload of a snapshot.
+    /// Encodes the payload of a snapshot.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let put_name = |out: &mut Vec<u8>, name: &str| {
@@ -389,7 +389,7 @@ impl Table {
         out
     }
 
-    /// Reads the payload of a snapshot. The error says what is wrong with it.
+    /// Decodes the payload of a snapshot, or returns its defect.
     pub fn decode(bytes: &[u8], layout: &Layout) -> Result<Self, String> {
         let mut table = Self::new(layout);
         let mut fields = Fields(Reader::new(bytes));
@@ -419,7 +419,7 @@ impl Table {
         }
     }
 
-    /// Takes a file's chunks from the free ones.
+    /// Takes a file's chunks from the free chunks.
     fn claim(&mut self, entry: &StoredFile) -> Result<(), String> {
         if (entry.chunks.len() as u64) < entry.len.div_ceil(self.chunk_len) {
             return Err(format!("{} chunks are too few for {} bytes", entry.chunks.len(), entry.len));

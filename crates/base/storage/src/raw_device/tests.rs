@@ -1,5 +1,5 @@
-//! Behaviour on a model of a drive, on a regular file and, where the system lets us make one, on a loop device.
-//! With `REDOUBT_RAW_DEVICE`, a block device that may be overwritten, on that one as well.
+//! Behaviour on a model of a drive, on a regular file and, where the system allows it, on a loop device. Also on the
+//! block device `REDOUBT_RAW_DEVICE`, if set, which is overwritten.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use redoubt_test_support::{LoopDevice, skip};
 
 const CHUNK: u64 = 64 << 10;
 const LEN: usize = 2 << 20;
-/// Chunks of a device of [`LEN`] bytes.
+/// Number of chunks of a device of [`LEN`] bytes.
 const CHUNKS: u64 = 21;
 
 fn options() -> RawFormatOptions {
@@ -44,14 +44,14 @@ pub(super) fn read_all(file: &dyn StorageFile) -> Vec<u8> {
     try_read_all(file).unwrap()
 }
 
-/// For tests that start programs, or open a device of the system again: a program that is being started has this
-/// process's open files, and so holds their locks, until it runs.
+/// Lock for tests that start programs, or reopen a device of the system: a starting program has this process's open
+/// files, and so holds their locks, until it executes.
 fn one_at_a_time() -> redoubt_sync::MutexGuard<'static, ()> {
     static LOCK: redoubt_sync::Mutex<()> = redoubt_sync::Mutex::new(());
     LOCK.lock()
 }
 
-/// Opens a device that this process has just closed. Other tests of the crate start programs, too.
+/// Reopens a device that this process has just closed. Other tests of the crate start programs, too.
 fn open_again(path: &Path) -> Arc<RawDevice> {
     loop {
         match RawDevice::open(path) {
@@ -61,12 +61,12 @@ fn open_again(path: &Path) -> Arc<RawDevice> {
     }
 }
 
-/// `None`, after saying so, where this process may not make one.
+/// A loop device. Skips with `None` where this process may not create one.
 fn loop_device() -> Option<LoopDevice> {
     LoopDevice::create(64 << 20).map_err(|reason| skip("a raw device", reason)).ok()
 }
 
-/// Everything that a directory has to do, on a device that was just formatted and that `reopen` opens.
+/// Checks all operations of directories on a newly formatted device, which `reopen` opens.
 fn check_directories(reopen: &dyn Fn() -> Arc<RawDevice>) {
     let device = reopen();
     let empty = device.info();
@@ -84,7 +84,7 @@ fn check_directories(reopen: &dyn Fn() -> Arc<RawDevice>) {
     file.sync_data().unwrap();
     dir.sync().unwrap();
 
-    // Other directories; all of it survives the process.
+    // Other directories. All of them survive the process.
     let chunk = device.info().chunk_len_bytes;
     let other = device.dir("log").unwrap();
     other.create("b").unwrap().write_at(0, b"other").unwrap();
@@ -108,9 +108,9 @@ fn check_directories(reopen: &dyn Fn() -> Arc<RawDevice>) {
     check_full(&device);
 }
 
-/// Reads and writes of all kinds; returns what the file holds then.
+/// Reads and writes of all kinds. Returns the resulting content of the file.
 fn check_one_file(device: &RawDevice, file: &dyn StorageFile) -> Vec<u8> {
-    // Small and large, aligned and not, inside and past the end, over a hole.
+    // Small and large, aligned and not, inside and after the end, over a hole.
     let chunk = device.info().chunk_len_bytes;
     let mut expected = Vec::new();
     for (n, (at, len)) in [
@@ -136,7 +136,7 @@ fn check_one_file(device: &RawDevice, file: &dyn StorageFile) -> Vec<u8> {
         }
         assert!(read_all(file) == expected, "{n}");
     }
-    // Shorter and longer again: what was cut off does not come back.
+    // Truncations and extensions: truncated content must not reappear.
     for len in [chunk + 5000, chunk + 100, 3 * chunk + 7, chunk, 7 * chunk, 2 * chunk + 1] {
         file.set_len(len).unwrap();
         expected.resize(len as usize, 0);
@@ -148,7 +148,7 @@ fn check_one_file(device: &RawDevice, file: &dyn StorageFile) -> Vec<u8> {
     expected.extend_from_slice(&[0; 10]);
     expected.push(9);
     assert_eq!(read_all(file), expected);
-    // Space is reserved once, and what is there stays.
+    // Space is reserved once, and existing content stays.
     file.allocate(0, 3 * chunk).unwrap();
     expected.resize(3 * chunk as usize, 0);
     assert!(read_all(file) == expected);
@@ -167,7 +167,7 @@ fn check_one_file(device: &RawDevice, file: &dyn StorageFile) -> Vec<u8> {
     expected
 }
 
-/// Names come, change and go; the file `a` holds `expected`, and is `b` in the end.
+/// Creates, renames and removes files. The file `a` has the content `expected`, and is `b` at the end.
 fn check_names(dir: &dyn StorageDir, expected: &[u8]) {
     // Names; a file without one stays readable.
     dir.create("b").unwrap().write_at(0, b"bb").unwrap();
@@ -186,7 +186,7 @@ fn check_names(dir: &dyn StorageDir, expected: &[u8]) {
     assert_eq!(dir.remove("c").unwrap_err().kind(), io::ErrorKind::NotFound);
 }
 
-/// Fills the device; what does not fit changes nothing, and what is given up can be had again.
+/// Fills the device. A write that does not fit changes nothing, and released space is usable again.
 fn check_full(device: &Arc<RawDevice>) {
     let dir = device.dir("full").unwrap();
     let info = device.info();
@@ -204,7 +204,7 @@ fn check_full(device: &Arc<RawDevice>) {
     let small = dir.create("g").unwrap();
     small.write_at(0, &[1]).unwrap();
     assert_eq!(dir.create("h").unwrap().write_at(0, &[1]).unwrap_err().kind(), io::ErrorKind::StorageFull);
-    // Inside its length a file can be written all the same.
+    // A write inside the file's length still succeeds.
     file.write_at(5, &[7; 10_000]).unwrap();
     file.set_len(chunk).unwrap();
     small.allocate(0, (count - 1) * chunk).unwrap();
@@ -244,7 +244,7 @@ fn directories_work_on_a_loop_device() {
     check_directories(&|| open_again(device.path()));
     let opened = open_again(device.path());
     assert_eq!((opened.info().streams, opened.stream_of(Stream::Journal)), (0, 0));
-    // The kernel itself takes no stream on this device, and says so.
+    // The kernel itself rejects streams on this device, with an error.
     let media = &opened.volume.media;
     let in_stream = MediaWrite { stream: 1, untorn: false };
     let error = media.write(64 << 10, AlignedBuffer::zeroed(4096), in_stream).err().unwrap();
@@ -277,7 +277,7 @@ fn a_file_system_is_not_overwritten_by_accident() {
     open_again(device.path());
 }
 
-/// Writes in every stream and untorn, where the device has them.
+/// Writes in every stream, and untorn writes, if the device supports them.
 #[test]
 fn directories_work_on_the_device_named() {
     let _alone = one_at_a_time();
@@ -347,7 +347,7 @@ fn untorn_writes_are_passed_on_where_the_drive_has_them() {
     let limits = dir.untorn_limits().unwrap().unwrap();
     assert_eq!((limits.min_len_bytes, limits.max_len_bytes), (4096, 16_384));
     let file = dir.create("f").unwrap();
-    // Past the end, into a hole and in place.
+    // After the end, into a hole and in place.
     for at in [5 * 16_384, 0, 16_384, 5 * 16_384] {
         file.write_with(at, &[at as u8 | 1; 16_384], untorn).unwrap();
     }
@@ -357,7 +357,7 @@ fn untorn_writes_are_passed_on_where_the_drive_has_them() {
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
     }
     assert!(read_all(&*file)[..32_768].iter().all(|&byte| byte == 1));
-    // The limits that the drive states may not hold: then there are none.
+    // The limits that the drive reports may be wrong: then there are none.
     let drive = formatted(1);
     let device = open(&drive).unwrap();
     let file = device.dir("pages").unwrap().create("f").unwrap();
@@ -370,7 +370,7 @@ fn only_what_may_be_lost_is_formatted() {
     let again = |drive: &ModelDrive, force| {
         format_media(drive.boxed(), path(), RawFormatOptions { force, ..options() })
     };
-    // Ours, but nothing on it.
+    // A raw device of Redoubt without files.
     let drive = formatted(1);
     again(&drive, false).unwrap();
     let dir = open(&drive).unwrap().dir("d").unwrap();
@@ -383,7 +383,7 @@ fn only_what_may_be_lost_is_formatted() {
     assert_eq!(open(&drive).unwrap().dirs(), Vec::<String>::new());
     drive.damage(100, 1);
     assert!(matches!(again(&drive, false), Err(StorageError::Occupied { .. })));
-    // Zeros are free to take, other bytes are not.
+    // Zeros may be overwritten, other bytes may not.
     let drive = ModelDrive::new(LEN, 1);
     assert!(matches!(open(&drive), Err(StorageError::NotFormatted { found: "nothing", .. })));
     drive.put(70_000, b"x");
@@ -409,7 +409,7 @@ fn a_device_that_changed_does_not_open() {
     assert!(open_damaged(&drive.resized(LEN - 4096)).contains("had 2097152"));
     open(&drive.resized(LEN + 4096)).unwrap();
     let layout = Layout::decode(&drive.bytes(0, 512)).unwrap().unwrap();
-    // Snapshot 1, of the format, is in area 0; snapshot 2 in area 1, and the mark says so.
+    // Snapshot 1, of the format, is in area 0. Snapshot 2 is in area 1, and the mark contains its number.
     let damaged = |offset| {
         let drive = drive.after_process_death();
         drive.damage(offset, 1);
@@ -422,7 +422,7 @@ fn a_device_that_changed_does_not_open() {
     let both = damaged(layout.area_offset(0));
     both.damage(layout.area_offset(1), 1);
     assert!(open_damaged(&both).contains("neither"));
-    // Had the mark not come, snapshot 2 would be one that was cut off.
+    // Without the mark, snapshot 2 would count as interrupted.
     let cut_off = damaged(layout.area_offset(1) + 4096);
     cut_off.put(layout::MARK_OFFSET, &layout.encode_mark(1));
     assert_eq!(names(&cut_off), Vec::<String>::new());
@@ -439,7 +439,7 @@ fn after_a_failed_flush_nothing_is_promised_any_more() {
         let dir = device.dir("d").unwrap();
         let file = dir.create("f").unwrap();
         file.write_at(0, b"abc").unwrap();
-        // The flush before the snapshot, the one after it, or that of a later sync.
+        // The flush before the snapshot, the flush after it, or the flush of a later sync.
         drive.fail(Op::Flush, skip);
         let results: Vec<_> = (0..3).map(|_| file.sync_data()).collect();
         let synced = results.iter().take_while(|result| result.is_ok()).count() as u64;
@@ -472,7 +472,7 @@ fn a_failed_write_leaves_the_rest_alone() {
     let device = open(&drive).unwrap();
     let dir = device.dir("d").unwrap();
     let file = dir.create("f").unwrap();
-    // The chunk cannot be filled with zeros: it is still free.
+    // The chunk cannot be filled with zeros, so it is still free.
     drive.fail(Op::Write, 0);
     assert_eq!(file.write_at(0, b"abc").unwrap_err().kind(), io::ErrorKind::InvalidData);
     assert_eq!((file.len_bytes().unwrap(), device.info().used_bytes), (0, 0));
@@ -485,7 +485,7 @@ fn a_failed_write_leaves_the_rest_alone() {
         assert!(bytes.len() == 10_000 && bytes[..5000] == [1; 5000] && bytes[6000..] == [1; 4000], "{n}");
         assert!(bytes[5000..6000].iter().all(|&byte| byte == 1 || byte == 2));
     }
-    // What was not written whole does not make the file longer: old bytes could show.
+    // An incomplete write does not extend the file, because old bytes could become visible.
     file.set_len(100).unwrap();
     drive.fail(Op::Write, 0);
     file.write_at(100, &[3; 5000]).unwrap_err();
@@ -497,7 +497,7 @@ fn a_failed_write_leaves_the_rest_alone() {
     assert!(file.write_at(5, b"x").is_err());
     drive.fail(Op::Read, 0);
     assert!(file.read_at(5, &mut [0; 10]).is_err());
-    // A snapshot that cannot be written is a failure of the device.
+    // A failed write of a snapshot is a failure of the device.
     file.set_len(5).unwrap();
     drive.fail(Op::Write, 0);
     assert!(file.sync_data().is_err());
@@ -517,7 +517,7 @@ fn chunks_of_removed_files_are_trimmed_and_come_back_as_zeros() {
     dir.sync().unwrap();
     assert_eq!(drive.take_discards(), []);
     drop(file);
-    // The space is needed: the snapshot that frees it is written now.
+    // The space is needed, so the snapshot that releases it is written now.
     let file = dir.create("g").unwrap();
     file.write_at(100, &[1]).unwrap();
     assert_eq!(drive.take_discards().len() as u64, CHUNKS);
@@ -535,7 +535,7 @@ fn appends_in_small_steps_read_nothing() {
     let file = dir.create("f").unwrap();
     file.write_at(0, &[1; 100]).unwrap();
     let mut expected = vec![1; 100];
-    // The first one that reads fails.
+    // The first append that reads fails.
     drive.fail(Op::Read, 0);
     for n in 0..500_u32 {
         let bytes = vec![n as u8; n as usize % 300 + 1];
@@ -546,7 +546,7 @@ fn appends_in_small_steps_read_nothing() {
     assert!(read_all(&*file) == expected);
 }
 
-/// Threads with a file each, and one that all share, page by page.
+/// Threads with a file each, and a shared file that they write page by page.
 #[test]
 fn threads_do_not_disturb_each_other() {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -567,7 +567,7 @@ fn threads_do_not_disturb_each_other() {
                     let file = dir.create(&name).unwrap();
                     let bytes = vec![round; rng.usize(1..100_000)];
                     file.write_at(0, &bytes).unwrap();
-                    // Blocks of four threads lie side by side; some are written in part.
+                    // Blocks of four threads are adjacent; some are written in part.
                     let page = rng.u64(..10) * 4 + thread;
                     shared.write_at(page * 4096, &[round ^ thread as u8; 4096][rng.usize(..100)..]).unwrap();
                     if rng.bool() {

@@ -1,7 +1,7 @@
-//! [`StreamUring`]: one write at a time through io_uring, the only way for a process to name a write stream.
+//! [`StreamUring`]: one write at a time with io_uring, the only interface by which a process can name a write stream.
 //!
-//! Invariant: a buffer that is with the kernel is given back or freed only after the completion was seen; if it never
-//! is, the buffer is leaked.
+//! Invariant: a buffer that the kernel uses is returned or freed only after the completion. Without a completion, the
+//! buffer is leaked.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::kernel_ring::{MAX_RESUBMISSIONS, is_transient};
 use crate::{AlignedBuffer, untorn};
 
-/// [`StreamUring`]: one write at a time through io_uring, the only way for a process to name a write stream.
+/// A ring for one write at a time, in a write stream.
 pub(super) struct StreamUring {
     ring: IoUring,
 }
@@ -40,9 +40,9 @@ impl StreamUring {
                 .write_stream(stream)
                 .build();
         for _ in 0..MAX_RESUBMISSIONS {
-            // SAFETY: the buffer is borrowed by nobody else and outlives the request: `run` returns when its completion
-            // was seen, or an error after which the buffer is leaked. The file is open while `run` runs, and the
-            // kernel holds it afterwards.
+            // SAFETY: the buffer has no other borrower and outlives the request: `run` returns after the completion,
+            // or with an error after which the buffer is leaked. The file is open while `run` runs, and the kernel
+            // holds it afterwards.
             let result = match unsafe { self.run(&entry) } {
                 Ok(result) => result,
                 Err(error) => {
@@ -69,7 +69,8 @@ impl StreamUring {
     /// Submits a request and waits for its result.
     ///
     /// # Safety
-    /// What the request points to stays until this returns a result, or for ever if it returns an error.
+    /// The memory that the request points to must stay valid until this returns a result, or permanently if it returns
+    /// an error.
     unsafe fn run(&mut self, entry: &squeue::Entry) -> io::Result<i32> {
         // SAFETY: the caller's promise.
         let pushed = unsafe { self.ring.submission().push(entry) };
@@ -87,7 +88,7 @@ impl StreamUring {
     }
 }
 
-/// The error for a request that the kernel turned away.
+/// The error for a request that the kernel rejected.
 fn explain(error: io::Error, offset_bytes: u64, len: usize, stream: u8, flags: ReadWriteFlags) -> io::Error {
     let is_untorn = flags.contains(untorn::RWF_ATOMIC);
     match error.raw_os_error().map(Errno::from_raw_os_error) {

@@ -1,14 +1,14 @@
-//! [`Volume`]: the table of a raw device and the media that it is on: snapshots, chunks, reads and writes of files.
+//! [`Volume`]: the table of a raw device with its medium: snapshots, chunks, reads and writes of files.
 //!
 //! Invariants:
-//! * A snapshot is written into the area that does not hold the newest durable one. Everything that it refers to is
-//!   flushed before it is written, and it is flushed before anybody is told that it is durable.
+//! * A snapshot is written into the area without the newest durable one. All data that it refers to is flushed before
+//!   the write. The snapshot itself is flushed before it is reported as durable.
 //! * A chunk is filled with zeros before a file gets it.
-//! * The table never has a file longer than what was written to it.
-//! * After a failed flush, or a failed write of a snapshot, nothing is known about what is durable: all later writes
-//!   and syncs fail until the device is opened again.
+//! * The table never has a file that is longer than the data written to it.
+//! * After a failed flush, or a failed write of a snapshot, it is unknown which data is durable. All later writes and
+//!   syncs fail until the device is opened again.
 //!
-//! Lock order: the locks of a file, `commit`, `table`. `table` is never held during input or output.
+//! Lock order: the locks of a file, `commit`, `table`. `table` is never held during I/O.
 
 use std::io;
 use std::sync::OnceLock;
@@ -21,11 +21,11 @@ use super::streams;
 use super::table::{RawFileId, Table};
 use crate::{AlignedBuffer, Stream, UntornLimits};
 
-/// The longest single read or write, in bytes.
+/// Maximum length of a single read or write, in bytes.
 pub(super) const MAX_IO_LEN: usize = 1 << 20;
 const TRIAL_LEN: u64 = 16 << 10;
 
-/// See the module.
+/// The table of a raw device with its medium.
 pub(super) struct Volume {
     pub media: Box<dyn BlockMedia>,
     pub layout: Layout,
@@ -43,10 +43,10 @@ struct Snapshots {
     counter: u64,
 }
 
-/// Writes an empty table and everything that belongs to it. What was on the media is lost.
+/// Writes an empty table, with all fixed blocks. The previous content of the medium is lost.
 pub(super) fn format(media: &dyn BlockMedia, layout: &Layout) -> io::Result<()> {
     let write = |offset: u64, bytes: &[u8]| write_bytes(media, offset, bytes, 0);
-    // Should this be cut off, it is no device of ours until all is there.
+    // After an interruption, this is no raw device until everything is written.
     write(0, &[0; BLOCK_LEN])?;
     media.flush()?;
     let data_len = u64::from(layout.chunk_count) * layout.chunk_len;
@@ -59,7 +59,7 @@ pub(super) fn format(media: &dyn BlockMedia, layout: &Layout) -> io::Result<()> 
     media.flush()
 }
 
-/// Writes `bytes`, filled up with zeros to whole blocks.
+/// Writes `bytes`, padded with zeros to whole blocks.
 fn write_bytes(media: &dyn BlockMedia, offset_bytes: u64, bytes: &[u8], stream: u8) -> io::Result<()> {
     for (n, part) in bytes.chunks(MAX_IO_LEN).enumerate() {
         let mut buffer = AlignedBuffer::with_capacity(part.len());
@@ -83,7 +83,7 @@ fn read_bytes(media: &dyn BlockMedia, offset_bytes: u64, len: usize) -> io::Resu
     Ok(bytes)
 }
 
-/// Why a volume could not be opened.
+/// Reason why a volume could not be opened.
 #[derive(Debug)]
 pub(super) enum OpenFailure {
     Io(&'static str, io::Error),
@@ -91,9 +91,10 @@ pub(super) enum OpenFailure {
 }
 
 impl Volume {
-    /// Opens what `layout`, read from the media, describes.
+    /// Opens the volume that `layout`, which was read from the medium, describes.
     pub fn open(media: Box<dyn BlockMedia>, layout: Layout) -> Result<Self, OpenFailure> {
-        // What a killed process wrote is with the drive, but perhaps not durable. What is read from here on is.
+        // The drive has the writes of a killed process, but perhaps not durably. After this flush, all data that is
+        // read is durable.
         media.flush().map_err(|error| OpenFailure::Io("flush", error))?;
         let (table, snapshots) = find_newest(&*media, &layout)?;
         let mut volume = Self {
@@ -111,7 +112,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Writes the mark, in a stream if there are said to be some.
+    /// Writes the mark, in a stream if the medium reports streams.
     fn try_streams(&mut self) -> io::Result<()> {
         let counter = self.commit.get_mut().counter;
         let mark = self.layout.encode_mark(counter);
@@ -134,7 +135,7 @@ impl Volume {
 
     fn try_untorn(&mut self) -> io::Result<()> {
         let Some(stated) = self.media.stated_untorn() else { return Ok(()) };
-        // Files are written in whole blocks, and a chunk is the longest that is in one piece.
+        // Files are written in whole blocks, and only the inside of a chunk is contiguous.
         let limits = UntornLimits {
             min_len_bytes: stated.min_len_bytes.max(BLOCK_LEN as u64),
             max_len_bytes: stated.max_len_bytes.min(self.layout.chunk_len).min(MAX_IO_LEN as u64),
@@ -157,7 +158,7 @@ impl Volume {
         self.table.lock()
     }
 
-    /// How many write streams writes can go to.
+    /// Number of write streams for writes.
     pub fn stream_count(&self) -> u32 {
         self.streams
     }
@@ -166,7 +167,7 @@ impl Volume {
         streams::number(stream, self.streams)
     }
 
-    /// Fails if the device failed before.
+    /// Fails if the device has failed before.
     pub fn check(&self) -> io::Result<()> {
         match self.failure.get() {
             None => Ok(()),
@@ -181,15 +182,15 @@ impl Volume {
         error
     }
 
-    /// Makes all writes that are done durable.
+    /// Makes all completed writes durable.
     pub fn flush(&self) -> io::Result<()> {
         self.check()?;
         self.media.flush().map_err(|error| self.fail("flush it", error))?;
-        // Another flush may have failed meanwhile, and taken the error of writes that this one was to cover.
+        // Another flush may have failed meanwhile, and received the error of writes that this one covers.
         self.check()
     }
 
-    /// Makes all writes that are done durable, and the table up to `version`.
+    /// Makes all completed writes durable, and the table up to `version`.
     pub fn sync(&self, version: u64) -> io::Result<()> {
         if version > self.table().durable_version && self.commit(Some(version))? {
             return Ok(());
@@ -197,7 +198,7 @@ impl Volume {
         self.flush()
     }
 
-    /// Writes a snapshot, if that of `version` is not durable; tells whether.
+    /// Writes a snapshot, unless that of `version` is durable. Returns whether it did.
     fn commit(&self, version: Option<u64>) -> io::Result<bool> {
         let mut snapshots = self.commit.lock();
         self.check()?;
@@ -215,12 +216,12 @@ impl Volume {
         write_bytes(&*self.media, self.layout.area_offset(area), &snapshot, stream)
             .map_err(|error| self.fail("write a snapshot of its directories", error))?;
         self.flush()?;
-        // Not flushed, but before any chunk that this snapshot frees is written to.
+        // Not flushed, but written before any chunk that this snapshot frees.
         write_bytes(&*self.media, MARK_OFFSET, &self.layout.encode_mark(counter), stream)
             .map_err(|error| self.fail("mark a snapshot as durable", error))?;
         *snapshots = Snapshots { area, counter };
         for &chunk in &freed {
-            // A hint: what fails here is met again when the chunk is used.
+            // A hint: a failing chunk fails again at its next use.
             let _ = self.media.discard(self.layout.chunk_offset(chunk), self.layout.chunk_len);
         }
         let mut table = self.table();
@@ -229,13 +230,13 @@ impl Volume {
         Ok(true)
     }
 
-    /// Takes chunks and fills them with zeros. The caller gives them to a file or puts them back.
+    /// Takes chunks and fills them with zeros. The caller installs them in a file or returns them.
     pub fn take_zeroed_chunks(&self, count: usize, stream: u8) -> io::Result<Vec<u32>> {
         let chunks = loop {
             let taken = self.table().take_free(count)?;
             match taken {
                 Some(chunks) => break chunks,
-                // Some are still in the snapshot that is durable.
+                // Some chunks are still in the durable snapshot.
                 None => drop(self.commit(None)?),
             }
         };
@@ -249,7 +250,7 @@ impl Volume {
         Ok(chunks)
     }
 
-    /// Writes zeros to whole blocks of the media.
+    /// Writes zeros to whole blocks of the medium.
     fn write_zeros(&self, offset_bytes: u64, len_bytes: u64, stream: u8) -> io::Result<()> {
         let mut buffer = AlignedBuffer::zeroed(len_bytes.min(MAX_IO_LEN as u64) as usize);
         let mut done = 0;
@@ -264,7 +265,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives chunks to a file where `[at, end)` has holes. The chunks hold zeros.
+    /// Installs chunks in a file where `[at, end)` has holes. The chunks contain zeros.
     pub fn fill_holes(&self, id: RawFileId, at: u64, end: u64, stream: u8) -> io::Result<()> {
         if end.saturating_sub(at) / self.layout.chunk_len > u64::from(self.layout.chunk_count) {
             return Err(super::table::full("data"));

@@ -1,5 +1,5 @@
-//! Untorn writes on real files. With `REDOUBT_UNTORN_DIR`, a directory on a file system with untorn writes of 16 KiB,
-//! they must work there; the file system that tests use by default need not have them.
+//! Untorn writes on real files. They must work in `REDOUBT_UNTORN_DIR`, a directory on a file system with untorn
+//! writes of 16 KiB. The default file system of the tests need not support them.
 
 use super::*;
 use crate::Stream;
@@ -13,12 +13,13 @@ fn read(file: &dyn StorageFile, offset_bytes: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Untorn writes among ordinary ones, each seen by the next read, whichever way the bytes before came.
+/// Untorn writes among ordinary ones. The next read returns each of them, regardless of how the previous bytes were
+/// written.
 fn check_untorn_writes(dir: &RealDir, limits: UntornLimits) {
     let page = 16384_usize;
     assert!(limits.allow(0, page as u64), "{limits:?}");
     let file = dir.create("pages").unwrap();
-    // Past the end, into a hole, over bytes that are in the page cache, over untorn ones.
+    // Past the end, into a hole, over cached bytes, over untorn writes.
     file.write_with(2 * page as u64, &vec![3; page], UNTORN).unwrap();
     assert_eq!(file.len_bytes().unwrap(), 3 * page as u64);
     assert_eq!(read(&*file, 0, 2 * page), vec![0; 2 * page]);
@@ -34,7 +35,7 @@ fn check_untorn_writes(dir: &RealDir, limits: UntornLimits) {
     let max = limits.max_len_bytes as usize;
     file.write_with(max as u64, &vec![9; max], UNTORN).unwrap();
     assert_eq!(read(&*file, max as u64, max), vec![9; max]);
-    // What does not fit the limits fails, and nothing is written.
+    // Writes outside the limits fail, and write nothing.
     let before = read(&*file, 0, 4 * max);
     for (offset, len) in [(8192, page), (0, 3 * 4096), (0, 2 * max), (0, (limits.min_len_bytes / 2) as usize)]
     {
@@ -42,7 +43,7 @@ fn check_untorn_writes(dir: &RealDir, limits: UntornLimits) {
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{len} at {offset}: {error}");
     }
     assert_eq!(read(&*file, 0, 4 * max), before);
-    // A new name, or none, does not matter.
+    // A rename or an unlink does not matter.
     dir.rename("pages", "others").unwrap();
     let reopened = dir.open("others").unwrap();
     reopened.write_with(0, &vec![5; page], UNTORN).unwrap();
@@ -88,7 +89,7 @@ fn what_is_not_offered_fails_and_writes_nothing() {
     let error = file.write_with(8192, &[2; 16_384], UNTORN).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     assert_eq!(read(&*file, 0, 50_000), vec![1; 40_000]);
-    // A stream alone is no reason to fail.
+    // A stream without an untorn write does not fail.
     let hot = WriteOptions { stream: Stream::HotPages, untorn: false };
     file.write_with(3, &[4; 5], hot).unwrap();
     assert_eq!(read(&*file, 2, 7), [1, 4, 4, 4, 4, 4, 1]);
@@ -110,7 +111,7 @@ fn memory_has_no_untorn_writes() {
 fn they_can_be_pretended_for_measurements() {
     let dir = tempfile::tempdir().unwrap();
     let real = RealDir::open_with(dir.path(), RealDirOptions { pretend_untorn: true }).unwrap();
-    // Where there is no direct I/O, there is nothing to measure either.
+    // Without direct I/O, there is nothing to measure either.
     let Some(limits) = real.untorn_limits().unwrap() else {
         return redoubt_test_support::skip(
             "untorn writes that are pretended",
@@ -121,7 +122,7 @@ fn they_can_be_pretended_for_measurements() {
     check_untorn_writes(&real, limits);
 }
 
-/// Counts its syncs; one of them may fail.
+/// Counts its syncs, which may fail.
 struct Synced {
     syncs: AtomicUsize,
     fails: bool,
@@ -174,7 +175,7 @@ fn of_several_files_each_is_synced_once_and_the_one_that_fails_is_named() {
     }
 }
 
-/// A child that another thread is starting has a copy of every descriptor until it begins its program.
+/// A child that another thread is starting has a copy of every descriptor until it executes its program.
 #[test]
 fn a_directory_can_be_opened_again_while_a_child_is_being_started() {
     let temporary = tempfile::tempdir().unwrap();

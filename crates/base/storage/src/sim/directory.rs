@@ -1,4 +1,4 @@
-//! The directories of a [`SimDisk`] and the files in them, as the seam to the file system shows them.
+//! Directories of a [`SimDisk`] and their files, as implementations of the storage interface.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ impl StorageDir for SimDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         let state = self.state.lock();
         state.check_on()?;
-        // Names with a slash are in other directories.
+        // Names with a slash belong to other directories.
         Ok(state.names.keys().filter(|name| !name.contains('/')).cloned().collect())
     }
 
@@ -66,7 +66,7 @@ impl StorageDir for SimDisk {
     }
 }
 
-/// A directory beside the first one of a [`SimDisk`]. To sync the names of one is to sync those of all.
+/// A directory beside the first one of a [`SimDisk`]. A sync of the names of one directory covers all of them.
 pub struct SimDir {
     disk: SimDisk,
     prefix: String,
@@ -149,7 +149,7 @@ impl StorageFile for SimFile {
             }
         }
         let outcome = state.begin(OpKind::Write, &self.name)?;
-        // A full disk takes what fits.
+        // A full disk accepts the part that fits.
         let full = state.check_capacity(self.file, at + bytes.len());
         let len = match (&outcome, &full) {
             (Outcome::Partly(io::ErrorKind::Other), _) | (Outcome::Done, Ok(())) => bytes.len(),

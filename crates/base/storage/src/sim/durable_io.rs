@@ -1,11 +1,11 @@
-//! Durable writes on the simulated disk, several under way at a time.
+//! Concurrent durable writes on the simulated disk.
 //!
-//! A write is with the disk from [`DurableFile::start`] on. Until [`DurableIo::finish`] returned success, a power cut
-//! keeps any of its sectors. Finishing one write may finish others, as on a disk that takes them in any order; who
-//! started them learns that later.
+//! The disk has a write from [`DurableFile::start`] on. Until [`DurableIo::finish`] returns success, a power cut
+//! retains any of its sectors. The end of one write may end others, like on a disk that performs them in any order.
+//! The starters of these learn that later.
 //!
-//! A write that fails (see [`OpKind::FinishWrite`]) has changed any of its sectors. With the error kind `WriteZero`
-//! it was done up to some byte, as a short write.
+//! A failed write (see [`OpKind::FinishWrite`]) has changed any of its sectors. With the error kind `WriteZero` it was
+//! done up to some byte, like a short write.
 
 use std::io;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ struct SimDurableFile {
     slots: Arc<Mutex<Vec<Option<Taken>>>>,
 }
 
-/// A write that the disk has.
+/// A write in progress on the disk.
 #[derive(Clone)]
 pub(super) struct UnderWay {
     at: usize,
@@ -64,7 +64,7 @@ impl UnderWay {
 }
 
 impl UnderWay {
-    /// The disk was about to write physical sectors of which this write has a part only: some hold anything now.
+    /// Damages the physical sectors of which this write covers only a part, because the disk was about to write them.
     pub fn damage_parts(&self, file: &mut [u8], physical_sector_len: usize, rng: &mut Rng) {
         let end = self.at + self.bytes.len();
         for sector in self.at / physical_sector_len..end.div_ceil(physical_sector_len) {
@@ -79,7 +79,7 @@ impl UnderWay {
 }
 
 impl File {
-    /// Makes a write that is under way durable, as far as `is_done` says of each sector.
+    /// Ends a write in progress. Sectors for which `is_done` holds become durable.
     fn finish(&mut self, write: u64, mut is_done: impl FnMut(usize) -> bool) {
         let Some(write) = self.under_way.remove(&write) else { return };
         let sector_len = self.sector_len();
@@ -88,7 +88,7 @@ impl File {
         }
     }
 
-    /// The process that had started the writes is gone. Those that the disk had not yet begun are cancelled.
+    /// Ends all writes after the end of their process. Writes that the disk had not begun are cancelled.
     pub(super) fn finish_without_process(&mut self, rng: &mut Rng) {
         for write in self.under_way.keys().copied().collect::<Vec<_>>() {
             let is_done = rng.bool();
@@ -98,7 +98,7 @@ impl File {
 }
 
 impl SimIo {
-    /// Durable writes to the files of `disk`, up to `slots` at a time.
+    /// Creates durable writes to the files of `disk`, up to `slots` at a time.
     pub fn new(disk: &SimDisk, slots: usize) -> Self {
         let slots = Arc::new(Mutex::new((0..slots).map(|_| None).collect()));
         Self { disk: disk.clone(), slots }
@@ -106,7 +106,7 @@ impl SimIo {
 }
 
 impl DiskState {
-    /// Some of the writes that are under way are done, unseen.
+    /// Ends some of the writes in progress without a notification.
     fn finish_some(&mut self) {
         let Self { rng, files, .. } = self;
         for file in files {
@@ -139,7 +139,7 @@ impl DurableIo for SimIo {
         let file = &mut files[taken.file];
         match &outcome {
             Outcome::Done => file.finish(taken.write, |_| true),
-            // `after_power_cut` decides.
+            // `after_power_cut` decides about the content.
             Outcome::Partly(io::ErrorKind::Other) => return Err(off()),
             Outcome::Partly(io::ErrorKind::WriteZero) => {
                 let sectors = taken.buffer.len() / file.sector_len();

@@ -1,8 +1,8 @@
-//! One file of a [`SimDisk`](super::SimDisk): what the process sees, what is durable, and what lies between.
+//! A file of a [`SimDisk`](super::SimDisk): the visible state, the durable state, and the versions between.
 //!
-//! Of each sector that was written since the last sync, all versions are kept, numbered from 1 in the order they came;
-//! version 0 is the durable one. To lose power is to choose a version for every such sector. An untorn write is a set
-//! of (sector, version): the choice is either below the version for all of them, or for none.
+//! All versions of each sector since the last sync are retained, numbered from 1 in order; version 0 is the durable
+//! one. A power cut chooses a version for every such sector. An untorn write is a set of (sector, version). The choice
+//! is either below the version for all of them, or for none.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ pub(super) struct File {
     sector_len: usize,
     cache: Vec<u8>,
     durable: Vec<u8>,
-    /// Shortest length since the last sync, if the file was cut: what lay past it is gone.
+    /// Minimum length since the last sync, if the file was truncated: content after it is gone.
     cut_to: Option<usize>,
-    /// For each sector written since the last sync, what it held after each write.
+    /// For each sector written since the last sync, its content after each write.
     dirty: BTreeMap<usize, Vec<Sector>>,
-    /// Untorn writes since the last sync: their sectors, and which version of each is theirs.
+    /// Untorn writes since the last sync: their sectors, and the version of each.
     untorn: Vec<Vec<(usize, usize)>>,
-    /// Durable writes that the disk has, by number.
+    /// Durable writes in progress, by number.
     pub under_way: BTreeMap<u64, durable_io::UnderWay>,
 }
 
@@ -88,19 +88,19 @@ impl File {
         }
         let is_cut = len < self.cache.len();
         self.cache.resize(len, 0);
-        // The sectors past the end are gone; what the last one holds past the end reads as zero.
+        // The sectors after the end are gone. The last sector reads as zero after the end.
         let sector_len = self.sector_len;
         self.dirty.retain(|&sector, _| sector * sector_len < len);
         for write in &mut self.untorn {
             write.retain(|&(sector, _)| sector * sector_len < len);
         }
-        // Nor do the versions of the last one come back past the end.
+        // Old versions of the last sector must not reappear after the end either.
         if is_cut && let Some(versions) = self.dirty.get_mut(&(len / sector_len)) {
             versions.push(sector_of(&self.cache, len / sector_len, sector_len));
         }
     }
 
-    /// Takes the present length over into `bytes`, which have the durable one.
+    /// Applies the current length to `bytes`, which have the durable one.
     fn take_len(&self, bytes: &mut Vec<u8>) {
         bytes.truncate(self.cut_to.unwrap_or(usize::MAX));
         bytes.resize(self.cache.len(), 0);
@@ -123,7 +123,7 @@ impl File {
         self.untorn.clear();
     }
 
-    /// Some sectors become durable, all become clean.
+    /// Makes some sectors durable, and marks all as clean.
     pub fn fail_sync(&mut self, rng: &mut Rng) {
         self.sync_len();
         let last_or_none = |versions: usize, rng: &mut Rng| if rng.bool() { versions } else { 0 };
@@ -149,7 +149,7 @@ impl File {
         if rng.bool() {
             self.take_len(&mut after);
         }
-        // All kinds of outcome should be common: nothing kept, all kept, a mixture.
+        // All kinds of results should be common: nothing retained, all retained, a mixture.
         let odds = [0, 1, 50, 99, 100][rng.usize(..5)];
         let chosen = self.choose(rng, |versions, rng| match rng.u8(..100) < odds {
             true if rng.bool() => versions,
@@ -160,19 +160,19 @@ impl File {
         for write in self.under_way.values() {
             write.put_some_sectors(&mut after, self.sector_len, rng);
         }
-        // After all of them: the same physical sector may be under way twice.
+        // After all of them: two writes in progress may share a physical sector.
         for write in self.under_way.values() {
             write.damage_parts(&mut after, physical_sector_len, rng);
         }
         Self { cache: after.clone(), durable: after, ..Self::new(self.sector_len) }
     }
 
-    /// Chooses a version of each dirty sector, given how many there are, so that no untorn write is torn.
+    /// Chooses a version of each dirty sector, given the number of versions, so that no untorn write is torn.
     fn choose(&self, rng: &mut Rng, one: impl Fn(usize, &mut Rng) -> usize) -> BTreeMap<usize, usize> {
         let mut chosen: BTreeMap<usize, usize> =
             self.dirty.iter().map(|(&sector, versions)| (sector, one(versions.len(), rng))).collect();
         for write in &self.untorn {
-            // Asking once for the whole write keeps both outcomes common, however many sectors it has.
+            // One choice for the whole write makes both results common, for any number of sectors.
             let is_kept = one(1, rng) == 1;
             for (sector, version) in write {
                 let Some(chosen) = chosen.get_mut(sector) else { continue };
@@ -206,7 +206,7 @@ impl File {
         }
     }
 
-    /// Makes a sector durable that went past the cache.
+    /// Makes a sector durable that bypassed the cache.
     pub fn put_durable(&mut self, sector: usize, content: &[u8]) {
         self.dirty.remove(&sector);
         for write in &mut self.untorn {
@@ -217,7 +217,7 @@ impl File {
     }
 }
 
-/// A sector of a file, with zeros past the file's end.
+/// A sector of a file, with zeros after the file's end.
 pub(super) fn sector_of(bytes: &[u8], sector: usize, sector_len: usize) -> Sector {
     let mut out = vec![0; sector_len];
     let at = sector * sector_len;
@@ -227,7 +227,7 @@ pub(super) fn sector_of(bytes: &[u8], sector: usize, sector_len: usize) -> Secto
     out.into()
 }
 
-/// Writes the part of a sector that lies inside the file.
+/// Writes the part of a sector inside the file.
 pub(super) fn put_sector(bytes: &mut [u8], sector: usize, content: &[u8]) {
     let at = sector * content.len();
     let end = bytes.len().min(at + content.len());

@@ -1,4 +1,4 @@
-//! What the simulated disk keeps and tears.
+//! Data that the simulated disk retains, and data that it tears.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use crate::{StorageDir, StorageFile, WriteOptions};
 
 const LIMITS: UntornLimits = UntornLimits { min_len_bytes: 4096, max_len_bytes: 16384 };
 
-/// A disk with one file of 64 KiB of ones, durable.
+/// A disk with one durable file of 64 KiB of ones.
 fn disk(seed: u64, sector_len: usize) -> (SimDisk, Arc<dyn StorageFile>) {
     let disk = SimDisk::new(seed);
     disk.set_sector_len_bytes(sector_len);
@@ -23,7 +23,7 @@ fn untorn() -> WriteOptions {
     WriteOptions { untorn: true, stream: Stream::HotPages }
 }
 
-/// How many sectors of a block have each byte; each sector has one byte only.
+/// The bytes of a block's sectors. Each sector has to consist of one byte value.
 fn sectors(content: &[u8], sector_len: usize) -> Vec<u8> {
     let bytes = content.chunks(sector_len).map(|sector| {
         assert!(sector.iter().all(|&byte| byte == sector[0]), "a sector is torn");
@@ -56,7 +56,7 @@ fn an_untorn_write_is_kept_whole_or_not_at_all() {
         let (disk, file) = disk(seed, 512);
         file.write_with(16384, &[2; 16384], untorn()).unwrap();
         if seed % 2 == 0 {
-            // A shorter one over a part of it, and an ordinary one beside them.
+            // A shorter write over a part of it, and an ordinary one beside them.
             file.write_with(20480, &[3; 4096], untorn()).unwrap();
             file.write_at(32768, &[4; 4096]).unwrap();
         }

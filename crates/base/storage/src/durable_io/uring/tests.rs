@@ -1,4 +1,4 @@
-//! On real files in the temporary directory.
+//! Tests with real files in the temporary directory.
 
 use std::os::unix::fs::FileExt;
 
@@ -28,7 +28,7 @@ fn files_are_open_for_direct_io() {
     assert_eq!(direct_descriptors(dir.path()), 0);
 }
 
-/// How many of this process's descriptors are files in `dir` opened with `O_DIRECT`, as the kernel tells.
+/// Number of this process's descriptors of files in `dir` that were opened with `O_DIRECT`.
 fn direct_descriptors(dir: &Path) -> usize {
     let mut found = 0;
     for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
@@ -53,7 +53,7 @@ fn writes_under_way_at_once_are_all_there_in_the_end() {
             let number = round * 4 + slot;
             file.start(slot as usize, number * 1024, filled(number as u8, 512)).unwrap();
         }
-        // Not in the order they were started in.
+        // Completed in another order than started.
         for slot in [2, 0, 3, 1] {
             assert_eq!(io.finish(slot).unwrap().bytes()[0] as usize, round as usize * 4 + slot);
         }
@@ -86,7 +86,7 @@ fn a_write_that_the_kernel_refuses_is_a_failure() {
     new_file(dir.path(), 4096);
     let io = UringIo::new(dir.path(), 1).unwrap();
     let file = io.open("file").unwrap();
-    // Not whole units.
+    // The length is not a multiple of the unit.
     file.start(0, 100, filled(1, 100)).unwrap();
     assert_eq!(io.finish(0).err().unwrap().kind(), io::ErrorKind::InvalidInput);
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), vec![0xee; 4096]);
@@ -136,7 +136,7 @@ fn what_the_page_cache_holds_is_not_left_behind() {
     }
 }
 
-/// The kernel keeps a file open, and so its lock, until the last write to it is done; here the test does.
+/// The kernel keeps a file open, and so its lock, until the last write to it completes. Here the test does that.
 #[test]
 fn opening_a_file_waits_until_no_write_to_it_is_under_way() {
     use crate::{RealDir, StorageDir};
@@ -151,7 +151,7 @@ fn opening_a_file_waits_until_no_write_to_it_is_under_way() {
             real.open("file").unwrap();
             sender.send(()).unwrap();
         });
-        // It can be said to wait once the kernel has its request for the lock in line.
+        // The thread counts as waiting when the kernel has queued its request for the lock.
         while !is_anyone_waiting_for_a_lock(&dir.path().join("file")) {
             std::thread::yield_now();
         }
@@ -161,7 +161,7 @@ fn opening_a_file_waits_until_no_write_to_it_is_under_way() {
     });
 }
 
-/// `/proc/locks` shows a request that waits with an arrow.
+/// `/proc/locks` marks a waiting request with an arrow.
 fn is_anyone_waiting_for_a_lock(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let inode = format!(":{} ", std::fs::metadata(path).unwrap().ino());

@@ -1,4 +1,4 @@
-//! Sectors there and back, and what is refused.
+//! Encoding and decoding of sectors, and rejected sectors.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn marks_and_snapshots_belong_to_one_format() {
     assert!(header.decode_table(&layout(), &snapshot[BLOCK_LEN..]).unwrap().is_ok());
     assert!(header.decode_table(&layout(), &[1; 4]).is_none());
     assert_eq!(other.decode_snapshot(&snapshot), None);
-    // A length that no area has.
+    // A length that exceeds every area.
     let long = layout().encode_snapshot(6, &vec![0; layout().max_table_len() + 1]);
     assert_eq!(layout().decode_snapshot(&long), None);
 }

@@ -1,4 +1,4 @@
-//! Writes through a real ring to a real file. A drive with streams is not at hand; what the kernel refuses is.
+//! Writes with a real ring to a real file. The tests have no drive with streams, but check the kernel's rejections.
 
 use std::os::unix::fs::FileExt;
 
@@ -36,7 +36,7 @@ fn a_write_is_done_when_it_returns() {
 fn what_the_kernel_refuses_is_an_error_that_says_so() {
     let Some(mut ring) = ring() else { return };
     let file = tempfile::NamedTempFile::new().unwrap();
-    // Files of a file system have no untorn writes unless it was made for them and the file was opened for it.
+    // Files of a file system support untorn writes only if both the file system and the open flags allow it.
     let error = ring.write(file.as_file(), 0, page(1), 0, untorn::RWF_ATOMIC).err().unwrap();
     assert!(matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput), "{error}");
     assert!(error.to_string().contains("untorn"), "{error}");
