@@ -7,7 +7,7 @@
 //! such a setting changes nothing. Redo names no file of these (FILE records are about tables only), so none of it
 //! moves anything in a log. [`crate::import`] lays a stopped server's files out in the same way.
 //!
-//! Pure but for looking at which directories are there.
+//! Pure, except for checks which directories exist.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

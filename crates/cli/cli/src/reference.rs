@@ -1,6 +1,7 @@
-//! The reference page of the command line, `docs/reference/cli.md`, as the definition of the command line has it.
+//! The reference page of the command line, `docs/reference/cli.md`, generated from the definition of the command
+//! line.
 //!
-//! Only tests use this: they compare the page with what it has to be.
+//! Only tests use this: they compare the page with the expected text.
 
 use crate::args::Arguments;
 use clap::{Arg, Command, CommandFactory};

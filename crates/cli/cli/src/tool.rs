@@ -1,9 +1,9 @@
 //! Sub-commands that are programs of their own, as those of git are: `redoubt bench` starts `redoubt-bench`, and
 //! `redoubt group drill` starts `redoubt-drill`.
 //!
-//! They bring an SQL client, loads and plots, which a node and a server's host do not need. This process becomes the
-//! program, so signals and exit status are the program's. It gets all arguments after the words of the sub-command as
-//! they are, and the path of this command in the environment.
+//! They need an SQL client, load generators and plots, which a node and a server's host do not need. This process
+//! becomes the program, so signals and exit status are the program's. It gets all arguments after the words of the
+//! sub-command unchanged, and the path of this command in the environment.
 
 use crate::error::{CliError, Result};
 use redoubt_console::installed::{COMMAND_VARIABLE, find_tool};

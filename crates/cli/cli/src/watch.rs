@@ -1,4 +1,4 @@
-//! `redoubt status --watch`, `redoubt group status --watch`: the state again and again, with rates.
+//! `redoubt status --watch`, `redoubt group status --watch`: the state at regular intervals, with rates.
 //!
 //! On a terminal it is drawn in place; elsewhere there are lines for each interval, and with `--json` one object per
 //! line. It waits for a server or node that goes away.

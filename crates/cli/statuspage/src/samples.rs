@@ -1,7 +1,7 @@
 //! The state of the node as of the last second, and its history of ten minutes.
 //!
-//! Invariants: a sample does not change; each form of it is rendered once, when it is first asked for. The history
-//! holds [`HISTORY`] points at most. The lock is a leaf, held for moments only.
+//! Invariants: a sample does not change; each form of it is rendered once, at its first request. The history holds
+//! [`HISTORY`] points at most. The lock is a leaf, held for moments only.
 
 use crate::exposition::CONTENT_TYPE;
 use crate::health;

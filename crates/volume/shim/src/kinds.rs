@@ -1,4 +1,4 @@
-//! One module per kind of file: what its reads, writes and syncs mean.
+//! One module per kind of file, with its reads, writes and syncs.
 //!
 //! Each gets a [`crate::content::Content`], and, where files are opened or renamed, the table of its own files. None
 //! depends on the tracked descriptors, or on the process's active library. [`mapping`] is of plain files,

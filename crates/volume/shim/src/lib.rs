@@ -1,4 +1,4 @@
-//! `libredoubt.so`: preloaded into an unmodified MariaDB server, it sends the server's redo log to a storage
+//! `libredoubt.so`: preloaded into an unmodified MariaDB or MySQL server, it sends the server's redo log to a storage
 //! node, drops the page writes that redo explains, and gets pages back from the node.
 //!
 //! Layers, from the server downwards. Each is a folder, and uses only those below it (`tests/layers.rs`):

@@ -1,7 +1,7 @@
-//! How many files a process may have open.
+//! Limit of open files of a process.
 //!
-//! The limits are those of this process: a server or node that is started from the same shell has them too, a service
-//! has its own.
+//! The limits are those of this process. A server or node that is started from the same shell inherits them; a
+//! service has its own.
 
 use super::report::Check;
 use std::path::Path;

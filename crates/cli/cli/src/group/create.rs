@@ -2,7 +2,7 @@
 //!
 //! | in the directory | |
 //! |---|---|
-//! | `group.json` | the group, as it was asked for; written last |
+//! | `group.json` | the group as requested; written last |
 //! | `member-GROUP-NAME/` | the files of a server: `group.cnf`, and its certificate |
 //! | `authority/` | the key that makes certificates |
 

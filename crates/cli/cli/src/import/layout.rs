@@ -1,7 +1,7 @@
-//! Where a stopped server has its files: its settings, from its option file and from the command line.
+//! File locations of a stopped server: its settings, from its option file and from the command line.
 //!
-//! In the volume every file lies as in a plain data directory ([`crate::places`]). Nothing is guessed: a file that the
-//! settings do not lead to is not this server's, and two files that would get one name are refused.
+//! In the volume every file lies as in a plain data directory ([`crate::places`]). Nothing is guessed: a file that no
+//! setting names is not this server's, and two files that would get one name are refused.
 
 use super::source::{SourceFile, family_of, is_undo};
 use crate::args::LayoutArguments;

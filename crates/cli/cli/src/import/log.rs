@@ -1,7 +1,8 @@
 //! The redo log of the data directory to import.
 //!
-//! MariaDB has one file, of which the node gets the header and the checkpoint blocks. MySQL has a set of files; the
-//! node gets the front blocks of those from the checkpoint on. Of both it gets the redo from the checkpoint to the end.
+//! MariaDB has one file; the node gets its header and checkpoint blocks. MySQL has a set of files; the node gets the
+//! front blocks of the files from the checkpoint on. In both cases the node gets the redo from the checkpoint to the
+//! end.
 //!
 //! Invariant: `start_lsn` is the start of a mini-transaction, or the end of the log.
 

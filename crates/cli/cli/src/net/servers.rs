@@ -1,7 +1,7 @@
 //! Servers on this host that have the network library.
 //!
 //! The library keeps its counters in memory without a name in the file system, behind a descriptor of the server. The
-//! kernel lets those open it that may look into the server: its own user, or root.
+//! kernel allows access to users that may inspect the server's process: the server's own user, and root.
 
 use crate::error::{CliError, Result};
 use crate::net::args::Selection;

@@ -4,7 +4,7 @@
 //! handles. A number stays with its path as long as the file exists; a file that is removed and made again gets
 //! another number. An open file can still be queried by its former number.
 //!
-//! Locks: nodes and handles are leaves; neither is held while the tree is asked.
+//! Locks: nodes and handles are leaves; neither is held during a call of the tree.
 
 use super::protocol::{Answer, Attributes, OPEN_DIRECT, OPEN_KEEP_CACHE, Operation, ROOT, Request};
 use redoubt_locks::IgnorePoison;

@@ -4,7 +4,6 @@
 //! this side and go away with the view: the written blocks of a file are in a scratch file without a name, everything
 //! else comes from the node. So a server may run on it, which writes logs and control files even when it writes no
 //! data.
-//! writes no data.
 //!
 //! Lock order: names, then one file's contents.
 

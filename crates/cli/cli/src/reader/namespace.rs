@@ -1,4 +1,4 @@
-//! A mount namespace of the program's own: only the program and what it starts see the view.
+//! A mount namespace of the program's own: only the program and its child processes see the view.
 //!
 //! So the view can lie over the directory of a running server, which continues seeing its own files, and a tool that
 //! asks the server for its directory finds the view there. When the last process in the namespace has ended the view

@@ -1,11 +1,11 @@
 //! Fills a data directory with the contents of a volume: directories, stubs of InnoDB files, plain files.
 //!
-//! A server that takes a volume over waits for this, and it grows with the number of tables. So plain files are asked
-//! for before the ones before have come. (More threads do not help: the files of a database are in one directory, which
-//! the kernel lets one thread at a time change.)
+//! A server that takes a volume over waits for this, and the time grows with the number of tables. So a plain file is
+//! requested before the previous files have arrived. (More threads do not help: the files of a database are in one
+//! directory, which the kernel lets one thread at a time change.)
 //!
 //! Invariant: the answers of a connection come in the order of its requests; [`Plain::asked`] is that order, and
-//! nothing else is asked for while something is in it.
+//! there are no other requests while it has entries.
 
 use super::checksums::{Checksums, Contents};
 use crate::beneath::Beneath;

@@ -1,7 +1,7 @@
 //! The library that is preloaded into the server: its path, and a check that the dynamic loader loads it.
 //!
-//! A library that cannot be preloaded is left out by the loader, with a message only. The server would then run
-//! without it, on files without content; so it is tried out first, with the loader's own list of what it would load.
+//! The loader leaves a library that it cannot preload out, with a message only. The server would then run without it,
+//! on files without content; so this is checked first, with the loader's own list of what it would load.
 
 use crate::error::{CliError, Result};
 use redoubt_console::installed;

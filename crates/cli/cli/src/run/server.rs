@@ -1,7 +1,7 @@
 //! The server to start: its binary, its effective settings, and the reasons to refuse it.
 //!
-//! The settings are asked from the server itself (`--verbose --help` with the user's own options), so option files
-//! count too.
+//! The settings are the server's own output (`--verbose --help` with the user's own options), so option files count
+//! too.
 
 use crate::error::{CliError, Result};
 use crate::import::parse_data_file_path;

@@ -1,6 +1,7 @@
 //! Counters of the library, sent to the node four times per second.
 //!
-//! Invariant: counters only grow. They are relaxed atomics: each is right by itself, not together.
+//! Invariant: counters only grow. They are relaxed atomics: each one is exact, but a snapshot of several is not
+//! consistent.
 
 use redoubt_wire::stream::Counter;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,10 +1,10 @@
 //! Table of the file descriptors that refer to intercepted files of the data directory.
 //!
-//! Invariant: an entry exists exactly while its descriptor is open: it is put in after the descriptor was
-//! opened and before the server knows the number, and taken out before the descriptor is closed. A call that
-//! is under way keeps what it found alive.
+//! Invariant: an entry exists exactly while its descriptor is open. It is added after the descriptor was opened and
+//! before the server gets the number, and removed before the descriptor is closed. A call in progress keeps its entry
+//! alive.
 //!
-//! A descriptor without entry costs two loads.
+//! A lookup of a descriptor without an entry costs two loads.
 
 use redoubt_locks::IgnorePoison;
 use std::os::fd::RawFd;

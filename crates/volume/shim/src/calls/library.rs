@@ -1,4 +1,4 @@
-//! Everything an active library holds, and its threads.
+//! The state of an active library, and its threads.
 //!
 //! The configuration is read before the server does anything; the node is contacted at the first operation that needs
 //! it, so that `mariadbd --version` needs no node.

@@ -1,8 +1,7 @@
-//! The one place with process-wide state: whether this process has an active library.
+//! The only process-wide state: the active library of this process, if there is one.
 //!
-//! Active means: the process is `mariadbd` or `mysqld`, `REDOUBT_NODE` is set, and this is not a forked child.
-//! With `REDOUBT_LOCAL_LOG` set instead, [`local_log`] is active and nothing of this.
-//! Otherwise every hook passes straight through.
+//! Active means: the process is `mariadbd` or `mysqld`, `REDOUBT_NODE` is set, and this is not a forked child. With
+//! `REDOUBT_LOCAL_LOG` set instead, only [`local_log`] is active. Otherwise every hook passes straight through.
 
 use super::library::Library;
 use super::target::OpenFile;

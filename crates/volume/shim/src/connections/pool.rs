@@ -3,8 +3,8 @@
 //! Connections are made on demand, up to a limit, and used by one request at a time. A request whose connection
 //! fails is sent again on another one: all page requests can be repeated.
 //!
-//! Invariant: a request either returns the node's answer or `EIO`; it never waits longer than the configured
-//! timeout for a node that is gone, and not at all once the stream is dead.
+//! Invariant: a request either returns the node's answer or `EIO`. It waits for a lost node no longer than the
+//! configured timeout, and not at all once the stream is dead.
 
 use crate::base::counters::Counters;
 use crate::base::message;

@@ -3,8 +3,8 @@
 //! The node starts and stops the trace by a notice. Both sides select the same events as samples, from data that both
 //! have ([`redoubt_wire::trace`]).
 //!
-//! Invariants: while it is off, each place that would note something does one relaxed load and nothing else. Memory is
-//! bounded: what is not waited for, or not fetched, is dropped.
+//! Invariants: while it is off, each place that would note something does one relaxed load and nothing else. Memory
+//! is bounded: samples without a waiting event, or not fetched, are dropped.
 //!
 //! Lock: `state`, a leaf.
 

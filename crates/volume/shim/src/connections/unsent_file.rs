@@ -1,8 +1,8 @@
 //! The mapped file of frames that the node does not have yet: opening it, and sending the frames of an earlier
 //! process.
 //!
-//! `redoubt run` makes the file, sends what it holds and reserves its room before it attaches the volume. So an
-//! earlier process is one of the same attachment: the command started it, it ended, and a script started the next
+//! `redoubt run` makes the file, sends the frames in it and reserves its space before it attaches the volume. So an
+//! earlier process belongs to the same attachment: the command started it, it ended, and a script started the next
 //! one.
 //!
 //! Invariants: at most one process has the file. Its lock is that of the process: a forked child does not hold it,

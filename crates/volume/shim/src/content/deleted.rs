@@ -1,10 +1,10 @@
 //! Tablespace files that the redo has deleted and that the server is about to unlink.
 //!
-//! The server logs FILE_DELETE, waits until that is durable, and then unlinks the file. Its cleaner may write pages in
-//! between, and the node has already let go of the tablespace.
+//! The server logs FILE_DELETE, waits until that is durable, and then unlinks the file. Its page cleaner may write
+//! pages in between, when the node has already let go of the tablespace.
 //!
-//! Invariant: a path is here before the node can see its FILE_DELETE, and until something else happens to the name.
-//! There are as many as files that are being dropped.
+//! Invariant: a path is here before the node can see its FILE_DELETE, and until the name is created, renamed or
+//! unlinked. The number of paths is that of the files that are being dropped.
 
 use redoubt_locks::IgnorePoison;
 use redoubt_redo::{FileRecord, Mtr};

@@ -1,4 +1,4 @@
-//! Which page version the last mini-transaction left behind: the map behind "redo explains this page write".
+//! Page versions after the last mini-transaction: the map behind "redo explains this page write".
 //!
 //! Fed only with mini-transactions with a valid checksum whose bytes went into the stream. Invariant: an entry holds
 //! the end LSN of the last mini-transaction in the stream that changed the page, so a page write with exactly this
@@ -11,9 +11,9 @@
 //! redo has reached that LSN. A page without redo since its last write or read is explained if its content is the
 //! same ([`super::unchanged`]). And MySQL fills pages without redo, which the content shows ([`super::new_page`]).
 //!
-//! A tablespace goes away under the redo log's lock, so its pages are together: what that costs does not grow with
-//! their number, nor with that of the others. Free pages take one bit each, in words of 64 neighbours, and each word
-//! knows the newest LSN at which one of them was freed: all pages whose bit is set were free then.
+//! A tablespace goes away under the redo log's lock, so its pages are stored together: the cost does not grow with
+//! their number, nor with that of other tablespaces' pages. Free pages take one bit each, in words of 64 neighbours.
+//! Each word has the newest LSN at which one of them was freed: all pages whose bit is set were free then.
 
 use super::fresh_indexes::FreshIndexes;
 use super::new_page::NewPage;

@@ -1,4 +1,4 @@
-//! How new a page must be when it is read back.
+//! Required positions of pages that are read back.
 //!
 //! When the server writes (lets go of) a page, everything it changed on that page is already in the stream; a later
 //! read must not get an older version. Remembering that position for every page would grow without bound, so pages

@@ -1,4 +1,4 @@
-//! Pages kept on the server's side, so that a page the buffer pool let go of need not come over the network again.
+//! Pages kept on the server's side, so that a page that the buffer pool evicted need not come over the network again.
 //!
 //! The server is the only writer of its volume. Invariants:
 //! * An entry is the server's own last write to that page or, if it wrote nothing since, the node's answer to its own

@@ -1,9 +1,9 @@
-//! Asks the node for pages before the server does, where a file is read in sequence: a scan then waits for the network
-//! once for many pages instead of once for each.
+//! Requests pages before the server does, where a file is read in sequence: a scan then waits for the network once
+//! for many pages instead of once for each.
 //!
-//! Pages come into the page cache ([`crate::content::page_cache`]), whose rules say when one may be used; without a
-//! page cache there is a small one for them alone. A page that is on its way is waited for instead of being asked for
-//! twice.
+//! Pages are put into the page cache ([`crate::content::page_cache`]), whose rules decide when one may be used;
+//! without a page cache there is a small one for them alone. A read waits for a page that is on its way, and does not
+//! request it again.
 //!
 //! Invariants: nothing here makes a read fail, or wait longer than [`PATIENCE`] more than it would have; requested
 //! pages lie in the file and are never page 0. Lock order: `state` is a leaf.

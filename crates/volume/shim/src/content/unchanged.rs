@@ -4,7 +4,7 @@
 //! that it only looked at. Nothing in the redo explains such a write, but it adds nothing: the page is as the server
 //! last wrote or read it.
 //!
-//! Kept is a 64-bit hash of what counts of a page, in a table of a fixed size where a newer page takes the place of an
+//! The table has a 64-bit hash of the significant bytes of each page. Its size is fixed: a newer page replaces an
 //! older one. A page that is missing here is sent, which is never wrong.
 //!
 //! Invariant: the entry of a page is the hash of its content on the node at the end of the stream, except for the

@@ -1,7 +1,7 @@
 //! Comparing dropped pages with the node's.
 //!
-//! For chosen page writes a digest goes along in the stream. The images themselves are kept for a while in a
-//! bounded ring, oldest out first, so that the node can ask for one that differs.
+//! For selected page writes a digest is sent in the stream. The images themselves are kept for a while in a bounded
+//! ring, oldest out first, so that the node can request an image that differs.
 
 use crate::base::config::Verify;
 use crate::base::counters::Counters;

@@ -1,4 +1,4 @@
-//! The server's log buffers, seen from its log writes: which bytes of a write are its own redo.
+//! The server's log buffers, seen from its log writes: detection of the new redo in a write.
 //!
 //! The server has two buffers. It fills one, and writes it from its start. While less than a block is filled it keeps
 //! filling the same buffer, also *during* the write: other threads append after the redo that the write is about,
@@ -16,11 +16,11 @@
 //! exactly. A mini-transaction equal to the old content is not believed, and nothing is called durable until a later
 //! write has shown what it is ([`LogMemory::is_doubtful`]).
 //!
-//! A resize of the log has two buffers of its own. When it is done the server frees those it had, so every address is
-//! forgotten then ([`LogMemory::exchanged`]): the memory may be anybody's.
+//! A resize of the log has two buffers of its own. When it is done the server frees the old ones, so every address is
+//! forgotten then ([`LogMemory::exchanged`]): the memory may be in use for other data.
 //!
-//! Invariants: bytes handed out once are never different in a later write, which is checked; nothing is written to
-//! memory that is not a buffer of the log any more.
+//! Invariants: bytes handed out once are never different in a later write, which is checked; memory that is no longer
+//! a buffer of the log is never written.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
 //! Plain files: real local files whose changes are also sent, in the same order.
 //!
-//! The local change comes first; the frame follows under the same lock, so that the frames of a file are in
-//! the order of its local changes. The local file is a cache: what counts as durable is the node's copy, so
-//! fsync waits for the node and not for the local disk.
+//! The local change comes first; the frame follows under the same lock, so that the frames of a file are in the order
+//! of its local changes. The local file is a cache: durability is that of the node's copy, so fsync waits for the
+//! node and not for the local disk.
 
 use crate::base::message;
 use crate::base::open_flags::OpenFlags;

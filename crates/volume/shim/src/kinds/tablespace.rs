@@ -6,7 +6,7 @@
 //! 1. The page carries an encryption key version, and the node may not hold such pages in clear: refused.
 //! 2. Its page LSN is the end LSN of the last mini-transaction in the stream that changed it: dropped.
 //! 3. It is all zero (scrubbing of a freed page, or extension by writing zeros): dropped, and if the page is free,
-//! the node gets a request to scrub it ([`scrub`]).
+//!    the node gets a request to scrub it ([`scrub`]).
 //! 4. It lies in the doublewrite area: dropped.
 //! 5. Its LSN is from before this session (redone by the server's own recovery) and the node's version is as new
 //!    or newer: dropped; a tablespace's page 0 is kept for reads ([`recovery`]).

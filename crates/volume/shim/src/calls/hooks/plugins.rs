@@ -8,7 +8,7 @@
 //! MySQL gets no keyring at all, be it a plugin or a component. With one, `ALTER TABLESPACE ... ENCRYPTION='Y'` notes
 //! the encryption in the dictionary before any page shows it, and the server continues with it at every start.
 //!
-//! With the clone plugin the server reads what it has just written to its redo log, to give it to others.
+//! The clone plugin makes the server read its latest writes to its redo log, to copy them to the clone.
 
 use crate::base::{message, real};
 use crate::calls::process::active;

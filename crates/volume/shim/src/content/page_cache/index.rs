@@ -1,11 +1,11 @@
 //! Pages by slot, and the choice of the slot to replace. Pure: without the bytes of pages.
 //!
-//! Slots are handed out round (CLOCK) and a page that was read since the hand passed it is spared, up to three times,
-//! so that pages read often outlive a scan. The pages of a file are together and in order: to take out its end costs
-//! what is taken out.
+//! Slots are reused in turn (CLOCK). A page that was read since the hand passed it is spared, up to three times, so
+//! that pages read often outlive a scan. The pages of a file are together and in order: the cost of removing its end
+//! depends on the removed pages only.
 //!
 //! Invariants: a page is in at most one slot, and a slot holds at most one page; `changes` grows with every page that
-//! is put or removed by what the server writes.
+//! a write of the server adds or removes.
 
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;

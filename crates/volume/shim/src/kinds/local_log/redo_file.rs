@@ -6,9 +6,9 @@
 //!   and `synced` never runs ahead of a call that has succeeded.
 //! * Nothing but the file's end lies beyond the mapping: the file is never shorter than what is mapped, because
 //!   it is unmapped before it may get shorter.
-//! * All blocks of a mapped file are allocated, so a store cannot fail for want of room.
-//! * After a failure of the memory, or a failed sync, every call fails with `EIO` until the server is started
-//!   again: what it wrote before may be lost, and must not be answered as durable later.
+//! * All blocks of a mapped file are allocated, so a store cannot fail for lack of space.
+//! * After a failure of the memory, or a failed sync, every call fails with `EIO` until the server is restarted:
+//!   earlier writes may be lost, and must not be answered as durable later.
 
 use super::counters::Counters;
 use crate::base::message::{self, show};

@@ -1,4 +1,4 @@
-//! Pages that the server's own recovery writes, and the one of them that it must get back as it wrote it.
+//! Pages that the server's own recovery writes, and page 0, which must be read back as it was written.
 //!
 //! Recovery in several batches (the redo is larger than what the buffer pool holds) writes pages after each batch, in
 //! versions that are older than what the redo before this session leads to. The node has the newest version of each
@@ -10,8 +10,8 @@
 //! apply, it would stay there. The server would treat pages beyond the old limit as free, and drop what the change
 //! buffer has for them.
 //!
-//! So page 0 reads as the server wrote it last, until it writes it again. Invariant: what is kept is the last write to
-//! page 0 of this file, and the node's version is newer than it.
+//! So page 0 reads as the server wrote it last, until it writes it again. Invariant: the kept page is the last write
+//! to page 0 of this file, and the node's version is newer than it.
 
 use super::{Info, PageFacts, Tablespace};
 use crate::base::real::Errno;
