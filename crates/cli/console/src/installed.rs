@@ -80,7 +80,7 @@ pub fn find_library(
     Err(NotInstalled::Library { name: name.to_owned(), tried, option: option.to_owned() })
 }
 
-/// A tool: beside the command, in PATH, or where packages put it.
+/// A tool: beside the command, where packages put it, or in PATH. PATH comes last: with `sudo -E` it is not root's own.
 ///
 /// # Errors
 /// [`NotInstalled::Tool`] with the package that contains it.
@@ -90,14 +90,9 @@ pub fn find_tool(
     program: Option<&Path>,
     path: &OsStr,
 ) -> Result<PathBuf, NotInstalled> {
-    let mut places = beside(program, &[""], name);
-    let private = beside(program, &[LIBRARIES], name);
-    let found = places.iter().cloned().chain(in_path(path, name)).chain(private.iter().cloned());
-    if let Some(found) = found.into_iter().find(|path| may_run(path)) {
-        return Ok(found);
-    }
-    places.extend(private);
-    Err(NotInstalled::Tool { name: name.to_owned(), tried: places, package: package.to_owned() })
+    let tried = beside(program, &["", LIBRARIES], name);
+    let found = tried.iter().cloned().chain(in_path(path, name)).find(|path| may_run(path));
+    found.ok_or(NotInstalled::Tool { name: name.to_owned(), tried, package: package.to_owned() })
 }
 
 /// The command that a tool belongs to: the given one, beside the tool, in `bin`, or in PATH.

@@ -3,6 +3,7 @@
 //! Callers write all samples of a metric directly after its head, because scrapers reject a metric that comes twice.
 
 use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Media type of the result.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -40,6 +41,13 @@ pub fn sample(out: &mut String, name: &str, labels: &[(&str, String)], value: f6
         out.push('}');
     }
     let _ = writeln!(out, " {}", number(value));
+}
+
+/// Appends the gauge of the time at which the figures are taken. Figures of a hung process keep an old time.
+pub fn timestamp(out: &mut String, name: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    head(out, name, Kind::Gauge, "Time at which these figures were taken.");
+    sample(out, name, &[], now.as_millis() as f64 / 1e3);
 }
 
 /// A label's text.

@@ -113,10 +113,6 @@ fn start(args: &Args) -> Result<ExitCode> {
         .map(|program| program.tests().map(|tests| (program, tests)))
         .collect::<Result<_>>()?;
     let jobs = job::jobs(&programs, &plan, &durations, &selection)?;
-    let names: Vec<&str> = programs.iter().map(|(program, _)| program.name.as_str()).collect();
-    for program in plan.absent(&names) {
-        println!("note: the plan has {program}, which was not built");
-    }
     if args.list {
         list(&jobs);
         return Ok(ExitCode::SUCCESS);

@@ -6,8 +6,7 @@
 //! process of its own. Unit tests (`package/lib`, `package/bin:NAME`) without a line are in stage `unit`, `whole`;
 //! programs of `scripts/checked` (`checked:package/target`) in stage `checked`, `whole`.
 //!
-//! Invariant: a test without a line is an error, and so is a line without a test in its program, so that no test is lost.
-//! A program that is in the plan and was not built is noted.
+//! Invariant: a test program without a line is an error, and so is a line without a test, so that no test is lost.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -108,12 +107,6 @@ impl Plan {
         of_program.filter(|rule| test.starts_with(&rule.prefix)).max_by_key(|rule| rule.prefix.len())
     }
 
-    /// Programs of the plan that are not among `names`: built only with other features, or gone.
-    pub fn absent<'a>(&'a self, names: &[&str]) -> Vec<&'a str> {
-        let programs = self.rules.iter().map(|rule| rule.program.as_str());
-        programs.filter(|program| !names.contains(program)).collect()
-    }
-
     /// All rules.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
@@ -179,7 +172,6 @@ mod tests {
         assert_eq!((STAGES[rule.stage], rule.alone), ("mysql", true));
         assert!(plan.rule("testkit/group", "x").unwrap().whole);
         assert_eq!(plan.rule("testkit/net", "x"), None);
-        assert_eq!(plan.absent(&["testkit/volume"]), ["testkit/group"]);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! A group in the text format of Prometheus.
 //!
-//! Labels: `group` is `wsrep_cluster_name`, `member` is `wsrep_node_name`. If no server answers, `redoubt_group_up` is 0
+//! Labels: `group` is `wsrep_cluster_name`, `member` is `wsrep_node_name`, `address` tells members of the same name
+//! apart, for example a server that lost its log and joined again. If no server answers, `redoubt_group_up` is 0
 //! and nothing else has a sample: old figures would hide the failure.
 
 use super::look::{Look, MemberLook};
-use redoubt_statuspage::exposition::{Kind, head, sample};
+use redoubt_statuspage::exposition::{Kind, head, sample, timestamp};
 
 /// Metric of each member: name, help, value; no sample for a value that is not known.
 type OfMember = (&'static str, &'static str, fn(&MemberLook) -> Option<f64>);
@@ -57,6 +58,7 @@ pub fn render(seen: &Result<Look, String>) -> String {
     let mut out = String::new();
     head(&mut out, "redoubt_group_up", Kind::Gauge, "1: at least one server answered.");
     sample(&mut out, "redoubt_group_up", &[], predicate(seen.is_ok()));
+    timestamp(&mut out, "redoubt_group_sampled_timestamp_seconds");
     let look = seen.as_ref().ok();
     for (name, help, value) in GROUP {
         head(&mut out, name, Kind::Gauge, help);
@@ -70,7 +72,11 @@ pub fn render(seen: &Result<Look, String>) -> String {
             look.iter().flat_map(|look| look.members.iter().map(move |member| (look, member)))
         {
             if let Some(value) = value(member) {
-                let labels = [("group", look.group.clone()), ("member", member.name.clone())];
+                let labels = [
+                    ("group", look.group.clone()),
+                    ("member", member.name.clone()),
+                    ("address", member.address.clone()),
+                ];
                 sample(&mut out, name, &labels, value);
             }
         }
@@ -85,7 +91,7 @@ mod tests {
     fn look() -> Look {
         let member = |name: &str, is_there: bool| MemberLook {
             name: name.to_owned(),
-            address: String::new(),
+            address: format!("10.0.0.{}", name.len()),
             client_address: String::new(),
             state: String::new(),
             votes: true,
@@ -115,10 +121,10 @@ mod tests {
             "redoubt_group_up 1",
             "redoubt_group_has_quorum{group=\"shop\"} 0",
             "redoubt_group_problems{group=\"shop\"} 1",
-            "redoubt_group_member_up{group=\"shop\",member=\"a\"} 1",
-            "redoubt_group_member_up{group=\"shop\",member=\"b\\\"\"} 0",
-            "redoubt_group_member_lag_write_sets{group=\"shop\",member=\"a\"} 1",
-            "redoubt_group_member_silence_seconds{group=\"shop\",member=\"a\"} 1.5",
+            "redoubt_group_member_up{group=\"shop\",member=\"a\",address=\"10.0.0.1\"} 1",
+            "redoubt_group_member_up{group=\"shop\",member=\"b\\\"\",address=\"10.0.0.2\"} 0",
+            "redoubt_group_member_lag_write_sets{group=\"shop\",member=\"a\",address=\"10.0.0.1\"} 1",
+            "redoubt_group_member_silence_seconds{group=\"shop\",member=\"a\",address=\"10.0.0.1\"} 1.5",
         ] {
             assert!(text.lines().any(|of| of == line), "{line} in {text}");
         }
@@ -129,6 +135,8 @@ mod tests {
     fn unreachable_group_has_no_old_figures() {
         let text = render(&Err("no server answers".to_owned()));
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(samples, ["redoubt_group_up 0"]);
+        assert_eq!(samples.len(), 2, "{samples:?}");
+        assert_eq!(samples[0], "redoubt_group_up 0");
+        assert!(samples[1].starts_with("redoubt_group_sampled_timestamp_seconds "), "{samples:?}");
     }
 }

@@ -32,6 +32,12 @@ const END: u8 = 0xfe;
 const ERROR: u8 = 0xff;
 /// A payload that starts with [`END`] and is longer is a row.
 const MAX_END_LEN: usize = 8;
+/// Bounds of an answer, against a server that sends without end. `SHOW STATUS` of a group has two columns, some hundred
+/// rows and, with 16 members, some 10 KiB.
+const MAX_COLUMNS: usize = 16;
+const MAX_ROWS: usize = 4096;
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+const _: () = assert!(MAX_ANSWER_BYTES < MAX_PAYLOAD_LEN, "an answer fits into one packet");
 /// A cell of a row without a value.
 const NULL_CELL: u8 = 0xfb;
 
@@ -132,13 +138,21 @@ impl Connection {
             Some(&LOCAL_FILE) => return Err(SqlError::Protocol("it asks for a local file")),
             _ => Reader(&first).length()?,
         };
+        if !(1..=MAX_COLUMNS).contains(&columns) {
+            return Err(SqlError::Protocol("it has too few or too many columns"));
+        }
         // Their definitions, and the end of these.
         for _ in 0..=columns {
             self.receive()?;
         }
         let mut rows = Vec::new();
+        let mut answer_bytes = 0;
         loop {
             let payload = self.receive()?;
+            answer_bytes += payload.len();
+            if rows.len() >= MAX_ROWS || answer_bytes > MAX_ANSWER_BYTES {
+                return Err(SqlError::Protocol("it is too long"));
+            }
             if payload.first() == Some(&END) && payload.len() <= MAX_END_LEN {
                 return Ok(rows);
             }

@@ -5,7 +5,7 @@
 
 use super::NetStatus;
 use redoubt_shm_control::net::Counter;
-use redoubt_statuspage::exposition::{Kind, head, sample};
+use redoubt_statuspage::exposition::{Kind, head, sample, timestamp};
 
 /// Name and help of a counter's metric.
 const fn described(counter: Counter) -> (&'static str, &'static str) {
@@ -73,11 +73,20 @@ fn metric(
     }
 }
 
-/// Metrics of these servers.
-pub fn render(servers: &[NetStatus]) -> String {
+/// Metrics of these servers, and the number of servers whose figures could not be read.
+pub fn render(servers: &[NetStatus], unreadable: usize) -> String {
     let mut out = String::new();
     head(&mut out, "redoubt_net_servers", Kind::Gauge, "Servers on this host with the network library.");
     sample(&mut out, "redoubt_net_servers", &[], servers.len() as f64);
+    let name = "redoubt_net_unreadable_servers";
+    head(
+        &mut out,
+        name,
+        Kind::Gauge,
+        "Servers whose figures cannot be read: no permission, or another version.",
+    );
+    sample(&mut out, name, &[], unreadable as f64);
+    timestamp(&mut out, "redoubt_net_sampled_timestamp_seconds");
     for counter in Counter::ALL {
         let (name, help) = described(counter);
         metric(&mut out, servers, (name, Kind::Counter, help), |of| {

@@ -42,7 +42,7 @@ fn server(datadir: &str, limit: Option<u32>) -> NetStatus {
 fn every_counter_has_a_metric_of_its_own() {
     let names: BTreeSet<&str> = Counter::ALL.iter().map(|counter| described(*counter).0).collect();
     assert_eq!(names.len(), Counter::ALL.len());
-    let text = render(&[server("/data", Some(16))]);
+    let text = render(&[server("/data", Some(16))], 0);
     for counter in Counter::ALL {
         let name = described(counter).0;
         assert!(name.ends_with("_total"), "{name}");
@@ -53,23 +53,24 @@ fn every_counter_has_a_metric_of_its_own() {
 
 #[test]
 fn admission_that_is_off_has_no_limit_sample() {
-    let text = render(&[server("/a", None), server("/b", Some(16))]);
+    let text = render(&[server("/a", None), server("/b", Some(16))], 0);
     assert!(!text.contains("redoubt_net_admission_limit{pid=\"17\",datadir=\"/a\"}"), "{text}");
     assert!(text.contains("redoubt_net_admission_limit{pid=\"17\",datadir=\"/b\"} 16\n"), "{text}");
 }
 
 #[test]
 fn hostile_datadir_stays_inside_its_label() {
-    let text = render(&[server("/x\"} 1\nevil 2", None)]);
+    let text = render(&[server("/x\"} 1\nevil 2", None)], 0);
     assert!(!text.contains("\nevil"), "{text}");
     assert!(text.contains("datadir=\"/x\\\"} 1\\nevil 2\""), "{text}");
 }
 
 #[test]
 fn no_server_still_gives_every_metric_a_head() {
-    let text = render(&[]);
+    let text = render(&[], 3);
+    assert!(text.contains("redoubt_net_unreadable_servers 3\n"), "{text}");
     assert!(text.contains("redoubt_net_servers 0\n"), "{text}");
     let heads = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
     let unique: BTreeSet<&str> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
-    assert_eq!((heads, heads), (unique.len(), 1 + Counter::ALL.len() + 5 + 9));
+    assert_eq!((heads, heads), (unique.len(), 3 + Counter::ALL.len() + 5 + 9));
 }

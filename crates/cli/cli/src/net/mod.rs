@@ -313,7 +313,7 @@ fn status(arguments: &NetStatusArguments) -> Result<()> {
         return print_json(&all);
     }
     if arguments.prometheus {
-        crate::output::show(format_args!("{}", metrics::render(&all)));
+        crate::output::show(format_args!("{}", metrics::render(&all, 0)));
         return Ok(());
     }
     for (status, snapshot) in all.iter().zip(&snapshots) {

@@ -27,10 +27,12 @@ pub fn serve(arguments: &NetStatusArguments) -> Result<()> {
     let address = page.address();
     let selection = arguments.selection.clone();
     let _running = page.start_reports(move || {
-        let found = servers::selected(&selection).unwrap_or_default();
+        let (found, hidden) = servers::readable(&selection);
         let status = |server: &servers::NetServer| Some(NetStatus::new(server, &server.snapshot().ok()?));
         let all: Vec<NetStatus> = found.iter().filter_map(status).collect();
-        Report { json: serde_json::to_string(&all).unwrap_or_default(), metrics: metrics::render(&all) }
+        let unreadable = hidden + found.len() - all.len();
+        let metrics = metrics::render(&all, unreadable);
+        Report { json: serde_json::to_string(&all).unwrap_or_default(), metrics }
     })?;
     announce(&format!("listening on http://{address}/metrics"));
     signals.wait();

@@ -67,14 +67,9 @@ fn nothing(found: &Found, which: &str) -> CliError {
     CliError::Usage(format!("no server {which} has the network library; {hint}"))
 }
 
-/// The selected servers; all of them without a selection.
-///
-/// # Errors
-/// [`CliError::Usage`] if there is none; [`CliError::Io`].
-pub fn selected(selection: &Selection) -> Result<Vec<NetServer>> {
-    let mut found = find()?;
-    let servers = std::mem::take(&mut found.servers);
-    let (which, chosen): (String, Vec<_>) = match (selection.pid, &selection.datadir) {
+/// Servers of `found` that the selection names, and the selection in words.
+fn select(servers: Vec<NetServer>, selection: &Selection) -> Result<(String, Vec<NetServer>)> {
+    Ok(match (selection.pid, &selection.datadir) {
         (Some(pid), _) => (
             format!("with process id {pid}"),
             servers.into_iter().filter(|server| server.pid == pid).collect(),
@@ -85,8 +80,26 @@ pub fn selected(selection: &Selection) -> Result<Vec<NetServer>> {
             (format!("on {}", path.display()), servers.into_iter().filter(of).collect())
         }
         (None, None) => ("on this host".to_owned(), servers),
-    };
+    })
+}
+
+/// The selected servers; all of them without a selection.
+///
+/// # Errors
+/// [`CliError::Usage`] if there is none; [`CliError::Io`].
+pub fn selected(selection: &Selection) -> Result<Vec<NetServer>> {
+    let mut found = find()?;
+    let (which, chosen) = select(std::mem::take(&mut found.servers), selection)?;
     if chosen.is_empty() { Err(nothing(&found, &which)) } else { Ok(chosen) }
+}
+
+/// The selected servers, and the number of servers that this user may not inspect. None is no error: servers start and
+/// end while a monitoring system looks.
+pub fn readable(selection: &Selection) -> (Vec<NetServer>, usize) {
+    let Ok(mut found) = find() else { return (Vec::new(), 0) };
+    let servers = std::mem::take(&mut found.servers);
+    let chosen = select(servers, selection).map(|(_, chosen)| chosen).unwrap_or_default();
+    (chosen, found.hidden.len())
 }
 
 /// The selected server.

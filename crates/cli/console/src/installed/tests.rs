@@ -30,11 +30,11 @@ impl Installation {
 }
 
 #[test]
-fn tool_beside_command_precedes_path_and_library_directory() {
+fn tool_beside_command_precedes_library_directory_and_path() {
     let installation = Installation::new();
-    let last = installation.put("lib/redoubt/redoubt-x", 0o755);
+    let last = installation.put("other/redoubt-x", 0o755);
     assert_eq!(installation.tool().unwrap(), last);
-    let second = installation.put("other/redoubt-x", 0o755);
+    let second = installation.put("lib/redoubt/redoubt-x", 0o755);
     assert_eq!(installation.tool().unwrap(), second);
     let first = installation.put("bin/redoubt-x", 0o755);
     assert_eq!(installation.tool().unwrap(), first);

@@ -1,8 +1,8 @@
 //! Redo of MariaDB 10.8 and later (one file, one byte stream, a CRC-32C per mini-transaction).
 //!
 //! From bytes upwards:
-//! - [`varint`]: numbers
-//! - [`record_reader`]: records
+//! - [`varint`]: numbers of variable length
+//! - [`record_reader`]: records, decoded
 //! - [`walk`]: mini-transactions and the page runs in them
 //! - [`log_file`]: the header of `ib_logfile0`, and the location of an LSN in the file
 //! - [`observer`]: redo from a server's writes to that file

@@ -1,7 +1,7 @@
 //! Redo of MySQL 8.0.30 and later (log files in `#innodb_redo`, blocks of 512 bytes, physiological records).
 //!
 //! From bytes upwards:
-//! - [`varint`]: numbers
+//! - [`varint`]: numbers of variable length
 //! - [`index_info`]: the description of an index in a record
 //! - [`record`], [`record_reader`]: records
 //! - [`walk`]: mini-transactions and the page runs in them

@@ -42,7 +42,7 @@ fn who_is_away_or_far_behind_is_a_problem() {
     assert_eq!((look.present, look.members[1].is_there, look.members[1].lag), (2, false, None));
     assert_eq!(
         look.problems,
-        ["db2 was heard 12 s ago", "db3 lacks 4990 write sets; the others do not wait for it any more"]
+        ["db2 last answered 12 s ago", "db3 lacks 4990 write sets; the others do not wait for it any more"]
     );
 }
 
