@@ -155,7 +155,7 @@ fn what_is_written_makes_a_group_that_others_join() {
             Ok((status.code == Some(1) && status.stdout.contains(words)).then_some(status))
         })
     };
-    until_seen("db1 was heard").unwrap();
+    until_seen("db1 last answered").unwrap();
     servers.servers[1].kill9().unwrap();
     let alone =
         redoubt_workload::process::poll_until("a majority is missed", Duration::from_secs(60), || {
