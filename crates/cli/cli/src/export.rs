@@ -50,7 +50,7 @@ pub fn write(connector: &Connector, volume: &str, to: &Path) -> Result<()> {
         let directory = beneath.directory(&entry.path)?;
         beneath.finish(&entry.path, &directory, entry.mode, 0o700)?;
     }
-    // Asked for before those before them have come; the answers come in the same order.
+    // Each file is requested before the previous ones have arrived; the answers come in the same order.
     let mut to_ask = files.iter();
     let mut encrypted = 0;
     for (number, entry) in files.iter().enumerate() {

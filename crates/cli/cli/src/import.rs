@@ -90,7 +90,7 @@ fn import_file(client: &mut Client, file: &SourceFile, pages: &mut PageSource<'_
         let piece = &mut buffer[..len];
         handle.read_exact_at(piece, offset).map_err(|error| CliError::io("read", path, error))?;
         checker.check(offset, piece)?;
-        // The first piece always goes, so that the node sees page 0.
+        // The first piece is always sent, so that the node sees page 0.
         if offset == 0 || piece.iter().any(|byte| *byte != 0) {
             client.upload_piece(offset, piece)?;
         }

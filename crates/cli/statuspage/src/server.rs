@@ -131,7 +131,7 @@ pub fn start(listener: TcpListener, names: Vec<String>, site: Arc<dyn Site>) -> 
     let (stop, stopped) = oneshot::channel();
     let site = Arc::new(Served { names, site });
     let thread = std::thread::Builder::new().name("status-page".to_owned()).spawn(move || {
-        // Of this thread only. Without it the page would be as urgent as commits, and nothing worse.
+        // Applies to this thread only. If it fails, the page has the same priority as commits, which is harmless.
         let _ = rustix::process::nice(NICENESS);
         runtime.block_on(async {
             tokio::select! {

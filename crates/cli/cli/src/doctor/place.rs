@@ -57,7 +57,7 @@ pub fn check(path: &Path) -> Vec<Check> {
             }));
             checks.extend(judge_durable_write(&directory, times));
         }
-        // Not every file system has files without a name; the node needs none.
+        // Not every file system supports files without a name; the node does not need them.
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {}
         Err(error) => checks.push(Check::problem(
             "durable_write",

@@ -326,7 +326,7 @@ fn is_left_out(path: &str) -> bool {
         || (name.starts_with("#ib_") && name.ends_with("dblwr"))
         || name.starts_with("ibtmp")
         || name.starts_with("ib_buffer_pool")
-        // Of a member of a group of servers: what is imported is not that member.
+        // Files of a group member: the imported data is not that member.
         || path.starts_with("redoubt_group.")
         || path == "grastate.dat"
         || name.starts_with("#sql-temptable")

@@ -239,7 +239,7 @@ impl DataDirectory {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = if relative.is_empty() { name.clone() } else { format!("{relative}/{name}") };
             let metadata = entry.metadata().map_err(|error| CliError::io("read", entry.path(), error))?;
-            // Of the entry itself: a symbolic link is neither directory nor file, and goes away.
+            // Metadata of the entry itself: a symbolic link is neither directory nor file, and is removed.
             if metadata.is_dir() {
                 if name != ORPHANS {
                     self.remove_others(&path, known, server)?;

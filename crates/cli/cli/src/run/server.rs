@@ -298,7 +298,7 @@ pub(crate) fn option_file_arguments(binary: &Path, user_arguments: &[String]) ->
     command.args(user_arguments.iter().take_while(|argument| is_leading(argument)));
     let output = command.arg("--print-defaults").output();
     let output = output.map_err(|error| CliError::io("run", binary, error))?;
-    // All options on one line; a value with a space is cut, which does not matter for what is looked for.
+    // All options on one line; a value with a space is cut, which does not affect the options that matter here.
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(text.split_whitespace().filter(|word| word.starts_with("--")).map(str::to_owned).collect())
 }

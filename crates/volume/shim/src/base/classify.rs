@@ -190,7 +190,7 @@ pub fn refusal_outside(rules: &Rules, absolute: &[u8], has_begun: impl Fn() -> b
         );
     }
     if rules.system_files.iter().any(|file| file_name(file) == name) {
-        // Once it runs, a server makes none but for a clone.
+        // A running server makes such files for a clone only.
         if rules.family == Family::MySql && has_begun() {
             return Some(CLONE_REFUSAL);
         }

@@ -302,8 +302,8 @@ pub fn map_words(fd: RawFd, count: usize) -> Result<&'static [AtomicU64], Errno>
     if address == libc::MAP_FAILED {
         return Err(Errno::last());
     }
-    // SAFETY: the mapping has that length and the alignment of a page, is never unmapped, and other processes
-    // are meant to look at it: all access is atomic.
+    // SAFETY: the mapping has that length and the alignment of a page, and is never unmapped. Other processes access
+    // it concurrently: all access is atomic.
     Ok(unsafe { std::slice::from_raw_parts(address.cast(), count) })
 }
 

@@ -85,7 +85,7 @@ impl PagePool {
                 Ok((connection, reply_kind)) => match PageReply::decode(reply_kind, &connection.payload) {
                     Ok(PageReply::Failed { retry: true, message }) => {
                         self.give_back(connection);
-                        // It is there, and waits itself (its disk may be full): that costs time, not the server.
+                        // The node answers, but waits itself (its disk may be full): so the timeout starts again.
                         deadline = Instant::now() + self.stream.timeout();
                         message
                     }
@@ -115,8 +115,8 @@ impl PagePool {
             if Instant::now() >= deadline {
                 let (node, seconds) =
                     (&self.stream.peer().connector.address, self.stream.timeout().as_secs());
-                // With an error the server would go on: a rollback leaves out what it cannot read, and the redo of that
-                // may well become durable.
+                // After an error the server would continue: a rollback leaves out pages that it cannot read, and the
+                // redo of that may well become durable.
                 self.stream.die(&format!(
                     "a page request to storage node {node} was not answered within {seconds} s: {why}"
                 ));

@@ -4,7 +4,7 @@
 //! have ([`redoubt_wire::trace`]).
 //!
 //! Invariants: while it is off, each place that would note something does one relaxed load and nothing else. Memory
-//! is bounded: samples without a waiting event, or not fetched, are dropped.
+//! is bounded: commits beyond `OPEN_LIMIT`, and samples that are not fetched, are dropped.
 //!
 //! Lock: `state`, a leaf.
 

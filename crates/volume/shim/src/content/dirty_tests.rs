@@ -115,7 +115,7 @@ fn what_mysql_fills_without_redo_is_not_explained_by_the_redo_of_before() {
     let insert = RunContent { is_changed: true, records: Some(1), ..RunContent::default() };
     let root = RunContent { is_created: true, has_segments: true, index_id: Some(100), ..insert };
     observe(30, Some((PAGE, insert)), &[]);
-    // Before the redo of the new index has come, and after.
+    // Before and after the redo of the new index.
     assert!(!dirty.take_if_explained(PAGE, Lsn(30), &image(100), None));
     observe(40, Some((ROOT, RunContent { records: Some(0), ..root })), &[]);
     assert!(!dirty.take_if_explained(PAGE, Lsn(30), &image(100), None));

@@ -71,7 +71,7 @@ fn a_root_gets_its_segments_before_it_is_made_a_page_of_an_index() {
     let root = NewPage::after(page, &created(Some(0)), false).unwrap();
     assert!(root.is_empty_root());
     assert!(!NewPage::after(Some(root), &inserted(1), false).unwrap().is_empty_root());
-    // All in one run; and a page of a split, which has none.
+    // Segments and creation in one run; and a page of a split, which has no segments.
     let whole = RunContent { has_segments: true, ..created(Some(0)) };
     assert!(NewPage::after(None, &whole, true).unwrap().is_empty_root());
     let page = NewPage::after(None, &ALLOCATED, true);

@@ -188,7 +188,7 @@ impl RedoLog {
                     send_checkpoint(content, &prepared.front, slot)
                 }
                 LogArea::Checkpoint(_) => Ok(()),
-                // A server writes nothing else before the records; if it does, it is not followed.
+                // A server writes nothing else before the records; any other write makes the observer fail.
                 LogArea::Header | LogArea::Records => {
                     self.written.notify_all();
                     follow(content, &mut state.records, bytes, offset_bytes)

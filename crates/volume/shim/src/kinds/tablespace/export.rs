@@ -94,7 +94,7 @@ impl Tablespace {
         let file = open_locally(content, path)?;
         let fd = file.as_raw_fd();
         let len_bytes = real::status(fd)?.len_bytes;
-        // Of an earlier export. The length must not change, not even for a moment: reads go by it.
+        // Content of an earlier export. The length must not change, not even for a moment: reads depend on it.
         let is_empty = real::punch_hole(fd, len_bytes).is_ok();
         self.local_content.0.store(LOCKED, Ordering::Release);
         let mut buffer = vec![0; MAX_READ_LEN_BYTES as usize];

@@ -126,7 +126,7 @@ fn memory_that_is_gone_is_an_error() {
     let file = memory_file(1 << 16);
     let (redo, fd) = (open(&file), file.as_raw_fd());
     redo.sync(|| Ok(())).unwrap();
-    // Cut behind the library's back: the pages are gone, as those of a failed module are.
+    // Truncated without a call of the library: the pages are gone, as after a failure of the module.
     file.set_len(4096).unwrap();
     assert_eq!(redo.write(fd, &[1; 512], 1 << 15), Err(Errno::EIO));
     assert_eq!(redo.sync(must_not_be_called), Err(Errno::EIO));

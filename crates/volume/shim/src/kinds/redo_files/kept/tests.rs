@@ -36,7 +36,7 @@ fn what_was_written_is_read_back_and_nothing_before_it() {
     assert_eq!(read(&kept, 7..8), (1, vec![0xee]));
     write(&mut kept, 4, &[9]);
     assert_eq!(read(&kept, 4..8), (0, vec![9, 0, 0, 0]));
-    // Not where it should be: what came before is not to be believed any more.
+    // A gap before this write: earlier content of the copy is no longer valid.
     write(&mut kept, 6, &[8]);
     assert_eq!(read(&kept, 4..7), (2, vec![0xee, 0xee, 8]));
     // Nowhere to keep it.
