@@ -7,6 +7,7 @@
 //! programs of `scripts/checked` (`checked:package/target`) in stage `checked`, `whole`.
 //!
 //! Invariant: a test program without a line is an error, and so is a line without a test, so that no test is lost.
+//! Tests that are not run unless asked for (`#[ignore]`) do not count: a program that has no others has no line.
 
 use std::collections::BTreeMap;
 use std::path::Path;
