@@ -153,6 +153,9 @@ pub enum FrameError {
     /// A different protocol.
     #[error("the peer does not speak the group protocol")]
     NoHello,
+    /// A version that is no version, or another than the newest announced.
+    #[error("invalid protocol version {0} in the greeting")]
+    Version(u32),
     /// Its versions are invalid.
     #[error("{0}")]
     Announcement(#[from] BadAnnouncement),
@@ -375,9 +378,13 @@ fn greeting(kind: u8, reader: &mut Reader<'_>) -> Result<Frame, FrameError> {
         return Err(FrameError::NoHello);
     }
     let version = reader.u32()?;
-    let legacy = || Announcement::of_legacy_peer(u16::try_from(version).unwrap_or(u16::MAX));
+    let newest = u16::try_from(version).map_err(|_| FrameError::Version(version))?;
+    let of_hello = announced.unwrap_or_else(|| Announcement::of_legacy_peer(newest));
+    if of_hello.versions().newest() != newest {
+        return Err(FrameError::Version(version));
+    }
     Ok(Frame::Hello(Hello {
-        announced: announced.unwrap_or_else(legacy),
+        announced: of_hello,
         is_legacy: announced.is_none(),
         cluster_name: reader.text()?,
         group: GroupId(reader.array()?),

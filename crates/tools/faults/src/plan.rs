@@ -90,8 +90,8 @@ const ALL_FAULTS: [Fault; 7] = [
     Fault::Delay,
     Fault::Swallow,
 ];
-/// Longest delay a rule may ask for.
-const MAX_DELAY_US: u64 = 5_000_000;
+/// Longest delay of a rule: an hour, so that a disk can be as good as dead.
+const MAX_DELAY_US: u64 = 3_600_000_000;
 
 /// The kind of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -161,5 +161,5 @@ fn what_the_log_does_not_have_is_an_error() {
     appliers.begun(Seqno(0));
     assert!(matches!(next(&appliers), Item::WriteSet { .. }));
     let error = appliers.next().unwrap_err().to_string();
-    assert!(error.contains("does not have slot 14"), "{error}");
+    assert!(error.contains("no longer has slot 14"), "{error}");
 }

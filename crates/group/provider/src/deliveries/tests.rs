@@ -73,5 +73,5 @@ fn what_the_log_does_not_have_is_an_error() {
     assert!(delivered.take().unwrap().is_some());
     assert!(delivered.take().unwrap().is_some());
     let error = delivered.take().err().unwrap().to_string();
-    assert!(error.contains("does not have slot 5"), "{error}");
+    assert!(error.contains("no longer has slot 5"), "{error}");
 }

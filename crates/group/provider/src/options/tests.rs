@@ -36,16 +36,16 @@ fn what_is_wrong_is_said_and_changes_nothing() {
     let before = options.clone();
     for (text, wanted) in [
         ("base_port=15001;no.such=1", "Unknown parameter 'no.such' among the provider options"),
-        ("base_port=99999", "provider option base_port cannot be \"99999\": a port, 1 to 65535"),
+        ("base_port=99999", "invalid provider option base_port=\"99999\": a port, 1 to 65535"),
         ("base_port", "provider option \"base_port\" is not of the form name=value"),
         (
             "repl.max_ws_size=2X",
-            "provider option repl.max_ws_size cannot be \"2X\": a number of bytes; K, M and G \
+            "invalid provider option repl.max_ws_size=\"2X\": a number of bytes; K, M and G \
           may follow it",
         ),
         (
             "gmcast.listen_addr=tcp://",
-            "provider option gmcast.listen_addr cannot be \"tcp://\": host:port, or host",
+            "invalid provider option gmcast.listen_addr=\"tcp://\": host:port, or host",
         ),
     ] {
         assert_eq!(options.set(text).unwrap_err().to_string(), wanted, "{text}");

@@ -157,9 +157,9 @@ fn a_broken_file_of_causes_names_the_line() {
         ("* | limit | x", "line 1: not the whole name of one test"),
         ("mariabackup | limit | x", "line 1: not the whole name of one test"),
         ("mariabackup. | limit | x", "line 1: not the whole name of one test"),
-        ("a.b 32k | limit | x", "line 1: what follows the test"),
-        ("a.b '' | limit | x", "line 1: what follows the test"),
-        ("a.b, a.c | limit | x", "line 1: what follows the test"),
+        ("a.b 32k | limit | x", "line 1: no combination in single quotes after the test"),
+        ("a.b '' | limit | x", "line 1: no combination in single quotes after the test"),
+        ("a.b, a.c | limit | x", "line 1: no combination in single quotes after the test"),
         ("a.b | limit | x\na.b | files | y", "line 2: there is a cause for it already"),
     ] {
         let error = Causes::parse(text).unwrap_err();

@@ -226,7 +226,7 @@ fn a_client_does_not_wait_forever_for_a_greeting() {
         let _ = stream.read_to_end(&mut sink);
     });
     let outcome = redoubt(&["volume", "list", "--node", &silent]);
-    outcome.require_failure(FAILED, &[&silent, "said nothing for 10 s", "check that"]).unwrap();
+    outcome.require_failure(FAILED, &[&silent, "sent nothing for 10 s", "check that"]).unwrap();
     assert!(outcome.took >= Duration::from_secs(10), "{:?}", outcome.took);
 }
 

@@ -451,7 +451,7 @@ fn it_is_off_by_default_and_for_this_host_only() {
     let refused = refused.unwrap();
     assert_eq!(refused.code, Some(1));
     assert!(
-        refused.stderr.contains("--nfs-allow-remote") && refused.stderr.contains("no passwords"),
+        refused.stderr.contains("--nfs-allow-remote") && refused.stderr.contains("no authentication"),
         "{}",
         refused.stderr
     );

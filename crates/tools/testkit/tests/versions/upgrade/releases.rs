@@ -100,12 +100,14 @@ fn require_rows(server: &Server, release: &Release, what: &str) {
 
 fn opens_serves_and_is_exported(release: &Release, product: &Product, mut opened: Opened) {
     let name = release.name;
-    let shown = opened.node.redoubt(&["volume", "show", "v"]).unwrap();
+    let address = opened.node.address().to_string();
+    let shown = opened.node.redoubt(&["volume", "show", "--node", &address, "v"]).unwrap();
     assert!(shown.contains("state           ready"), "{name}: {shown}");
 
     let exported = tempfile::Builder::new().prefix("rdtx-").tempdir().unwrap();
     let data = exported.path().join("data");
-    opened.node.redoubt(&["volume", "export", "v", "--to", data.to_str().unwrap()]).unwrap();
+    let to = data.to_str().unwrap();
+    opened.node.redoubt(&["volume", "export", "--node", &address, "v", "--to", to]).unwrap();
     let mut stock = Server::in_directory(config(product, Launcher::Stock), exported.path()).unwrap();
     stock.start().unwrap_or_else(|error| panic!("{name}: stock server on the export: {error}"));
     require_rows(&stock, release, "stock server on the export");
