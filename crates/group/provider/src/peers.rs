@@ -12,17 +12,19 @@
 //!
 //! A member receives no frame of a feature that it has not announced ([`Frame::for_peer`]). The later of its hello and
 //! its answer defines its features. A legacy member ends a connection whose hello announces anything; the next
-//! connection begins with a legacy hello.
+//! connection begins with a legacy hello, unless the member has negotiated before ([`negotiated`]).
 //!
-//! Lock order: `dials`, `links`, `features`, `gathered`; `dials` is not held during a call that may block.
+//! Lock order: `dials`, `links`, `negotiated`, `features`, `gathered`; `dials` is not held during a call that may block.
 
 mod greeting;
+mod negotiated;
 pub mod trust;
 
 use crate::frame::{ANNOUNCED, Answer, Frame, FrameError, Hello, MAX_FRAME_LEN_BYTES, MAX_HELLO_LEN_BYTES};
 use crate::history::History;
 use crate::replica::GroupId;
 use greeting::{answer, disagreement, greet_either_way};
+use negotiated::Negotiated;
 use redoubt_consensus::types::{Incarnation, MemberId};
 use redoubt_locks::IgnorePoison;
 use redoubt_negotiation::{Announcement, Features};
@@ -119,6 +121,7 @@ struct Shared {
     links: Mutex<HashMap<MemberId, Link>>,
     /// Agreed features of each member. No entry: it is a legacy member, or has not been met.
     features: Mutex<HashMap<MemberId, Features>>,
+    negotiated: Mutex<Negotiated>,
     gathered: Mutex<HashMap<MemberId, Vec<u8>>>,
     connections: Mutex<Vec<std::sync::Weak<dyn Connection>>>,
     incoming: AtomicUsize,
@@ -169,6 +172,7 @@ impl Peers {
             dials: Mutex::default(),
             links: Mutex::default(),
             features: Mutex::default(),
+            negotiated: Mutex::default(),
             gathered: Mutex::default(),
             connections: Mutex::default(),
             incoming: AtomicUsize::new(0),
@@ -494,9 +498,10 @@ fn serve(shared: &Arc<Shared>, connection: &Arc<dyn Connection>) {
     let from = hello.member;
     // A legacy hello may come from a newer member that received no answer to its first one. The next outgoing
     // connection shows whether it is a legacy member.
-    if !hello.is_legacy
-        && let Ok(agreement) = shared.announced.agree(hello.announced)
-    {
+    if hello.is_legacy {
+        lock(&shared.negotiated).note_legacy_hello(&hello);
+    } else if let Ok(agreement) = shared.announced.agree(hello.announced) {
+        lock(&shared.negotiated).note(from, hello.incarnation, &hello.listen_address);
         lock(&shared.features).insert(from, agreement.features);
     }
     dial(shared, &hello.listen_address);

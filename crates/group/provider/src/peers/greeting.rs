@@ -3,7 +3,7 @@
 use super::{CONNECT_TIMEOUT, GREETING_TIMEOUT, MAX_ADDRESSES, Place, Shared, lock};
 use crate::frame::{Answer, Frame, FrameError, Hello, LEGACY_VERSION, MAX_HELLO_LEN_BYTES};
 use crate::replica::GroupId;
-use redoubt_consensus::types::MemberId;
+use redoubt_consensus::types::{Incarnation, MemberId};
 use redoubt_negotiation::{Announcement, Disagreement};
 use redoubt_transport::{Connection, Reader};
 use std::io::ErrorKind;
@@ -24,10 +24,13 @@ impl From<String> for NotGreeted {
     }
 }
 
-/// Greets as a negotiating member, then as a legacy one.
+/// Greets as a negotiating member, then as a legacy one, unless a member has negotiated at this address before.
 pub(super) fn greet_either_way(shared: &Shared, address: &str) -> Result<Greeted, String> {
     let greeted = match greet(shared, address, false) {
-        Err(NotGreeted::NoAnswer) if shared.announced.versions().oldest() <= LEGACY_VERSION => {
+        Err(NotGreeted::NoAnswer)
+            if shared.announced.versions().oldest() <= LEGACY_VERSION
+                && !lock(&shared.negotiated).has_address(address) =>
+        {
             greet(shared, address, true)
         }
         greeted => greeted,
@@ -64,6 +67,11 @@ fn greet(shared: &Shared, address: &str, is_legacy: bool) -> Result<Greeted, Not
             shared.trust.check(connection.identity(), member)?;
             let theirs = announced.unwrap_or(Announcement::of_legacy_peer(LEGACY_VERSION));
             let agreement = shared.announced.agree(theirs).map_err(|error| disagreement(&error))?;
+            if announced.is_some() {
+                lock(&shared.negotiated).note(member, Incarnation::default(), address);
+            } else {
+                note_legacy(shared, member, address)?;
+            }
             lock(&shared.features).insert(member, agreement.features);
             if other == group && !history.fits(&others) {
                 return Err(two_histories().into());
@@ -82,6 +90,18 @@ fn greet(shared: &Shared, address: &str, is_legacy: bool) -> Result<Greeted, Not
         }
         Err(error) => Err(error.to_string().into()),
     }
+}
+
+/// Logs the first answer of a legacy member.
+fn note_legacy(shared: &Shared, member: MemberId, address: &str) -> Result<(), String> {
+    if member != shared.local.member && lock(&shared.negotiated).note_legacy_answer(member)? {
+        shared.say(format!(
+            "member_does_not_negotiate: {address} has protocol version {LEGACY_VERSION} without features, and is sent \
+             only what that has; if its version of Redoubt is later than 0.1.0, the network has cut a greeting: \
+             restart it"
+        ));
+    }
+    Ok(())
 }
 
 /// Message with both versions, and advice.

@@ -3,6 +3,7 @@
 use super::*;
 use trust::Members;
 
+mod downgrade;
 mod versions;
 
 struct Nobody;

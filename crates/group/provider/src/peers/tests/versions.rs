@@ -1,5 +1,5 @@
-//! Members of different versions in one group: some announce other versions or features than this one, and the tests play
-//! legacy members as their code behaved.
+//! Members of different versions in one group: some announce other versions or features than this one, and the tests
+//! play legacy members as their code behaved.
 
 use super::*;
 use crate::frame::{INDIRECT_HEARING, OUT_OF_STEP};
@@ -19,15 +19,15 @@ const NEWER: Announcement = Announcement::new(Versions::new(5, 7), Features::NON
 /// A build that does not support this version any more.
 const FAR: Announcement = Announcement::new(Versions::new(7, 9), Features::NONE, Features::NONE);
 
-struct Server {
+pub(super) struct Server {
     id: MemberId,
-    address: String,
-    peers: Peers,
-    events: Receiver<Event>,
+    pub(super) address: String,
+    pub(super) peers: Peers,
+    pub(super) events: Receiver<Event>,
 }
 
 impl Server {
-    fn start(id: u64, announced: Announcement) -> Self {
+    pub(super) fn start(id: u64, announced: Announcement) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (sender, events) = mpsc::channel();
@@ -43,7 +43,7 @@ impl Server {
     }
 
     /// The next logged line.
-    fn said(&self) -> String {
+    pub(super) fn said(&self) -> String {
         loop {
             if let Event::Said(line) = self.events.recv_timeout(GREETING_TIMEOUT).unwrap() {
                 return line;
@@ -169,7 +169,7 @@ fn member_that_requires_an_unknown_feature_is_refused() {
 }
 
 /// The next frame for a legacy member, without the length.
-fn read_as_legacy(stream: &mut TcpStream) -> Option<Vec<u8>> {
+pub(super) fn read_as_legacy(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut len = [0; 4];
     stream.read_exact(&mut len).ok()?;
     let mut bytes = vec![0; u32::from_le_bytes(len) as usize];
@@ -177,12 +177,12 @@ fn read_as_legacy(stream: &mut TcpStream) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-const LEGACY_HELLO: u8 = 1;
+pub(super) const LEGACY_HELLO: u8 = 1;
 const LEGACY_WELCOME: u8 = 2;
 /// Kinds that legacy members do not support, or not in all builds.
 const LATER_KINDS: std::ops::RangeInclusive<u8> = 11..=u8::MAX;
 
-fn legacy_welcome(member: MemberId) -> Vec<u8> {
+pub(super) fn legacy_welcome(member: MemberId) -> Vec<u8> {
     let mut content = vec![LEGACY_WELCOME];
     content.extend_from_slice(&member.0.to_le_bytes());
     content.extend_from_slice(&[3; 16]);
