@@ -116,7 +116,10 @@ impl Client {
         if !self.agreement.has(SERVER_VERSION) && server.is_of_series(Family::MariaDb, (10, 11)) {
             return Ok(None);
         }
-        self.require(SERVER_VERSION, || format!("{server} on a volume"))?;
+        let required = greeting::required_by_all([server]);
+        for (feature, _) in greeting::ALL.into_iter().filter(|(feature, _)| required.contains(*feature)) {
+            self.require(feature, || format!("{server} on a volume"))?;
+        }
         Ok(Some(server))
     }
 

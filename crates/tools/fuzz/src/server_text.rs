@@ -22,7 +22,7 @@ use classify::{Rules, classify as class_of, is_local_directory, normalise, refus
 use config::Config;
 
 const VARIABLES: [&str; 13] = [
-    "REDOUBT_FAMILY",
+    "REDOUBT_SERVER_VERSION",
     "REDOUBT_NODE",
     "REDOUBT_DATADIR",
     "REDOUBT_VOLUME",

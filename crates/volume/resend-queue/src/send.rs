@@ -7,8 +7,9 @@
 use crate::layout::Kept;
 use redoubt_transport::{Connection, Connector, TransportError};
 use redoubt_types::Seq;
-use redoubt_wire::greeting::{ANNOUNCED, ClientGreeting, Step};
+use redoubt_wire::greeting::{ClientGreeting, Step};
 use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome, decode_len};
+use redoubt_wire::negotiation::Announcement;
 use redoubt_wire::notice::Notice;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
 use std::io::{self, Read};
@@ -53,14 +54,20 @@ impl From<TransportError> for SendError {
 }
 
 /// Sends the frames of `kept`, which lie in `file`, and waits until the node confirms them as durable. Returns how many
-/// bytes the node did not have.
+/// bytes the node did not have. `announced` requires the features that the frames need.
 ///
 /// # Errors
 /// [`SendError`].
-pub fn send(connector: &Connector, volume: &str, kept: &Kept, file: &[u8]) -> Result<u64, SendError> {
-    let (log, welcome) = greet(connector, volume, kept, Role::Log)?;
+pub fn send(
+    connector: &Connector,
+    announced: Announcement,
+    volume: &str,
+    kept: &Kept,
+    file: &[u8],
+) -> Result<u64, SendError> {
+    let (log, welcome) = greet(connector, announced, volume, kept, Role::Log)?;
     let log = Ending(log);
-    let notices = Ending(greet(connector, volume, kept, Role::Notices)?.0);
+    let notices = Ending(greet(connector, announced, volume, kept, Role::Notices)?.0);
     let from = welcome.next_seq;
     let first = kept.frames.partition_point(|(position, _)| *position < from);
     let missing = kept.frames.get(first..).unwrap_or(&[]);
@@ -87,6 +94,7 @@ impl Drop for Ending {
 
 fn greet(
     connector: &Connector,
+    announced: Announcement,
     volume: &str,
     kept: &Kept,
     role: Role,
@@ -101,7 +109,7 @@ fn greet(
         volume: volume.to_owned(),
     };
     // The first bytes over TLS may be the node's rejection of this host.
-    let welcome = exchange(&*connection, &hello).map_err(|error| match error {
+    let welcome = exchange(&*connection, &hello, announced).map_err(|error| match error {
         SendError::Io(error) => TransportError::from_io(error).into(),
         other => other,
     })?;
@@ -114,8 +122,12 @@ fn greet(
     }
 }
 
-fn exchange(mut connection: &dyn Connection, hello: &Hello) -> Result<Welcome, SendError> {
-    let (mut greeting, bytes) = ClientGreeting::begin(hello, ANNOUNCED);
+fn exchange(
+    mut connection: &dyn Connection,
+    hello: &Hello,
+    announced: Announcement,
+) -> Result<Welcome, SendError> {
+    let (mut greeting, bytes) = ClientGreeting::begin(hello, announced);
     connection.write_all(&bytes)?;
     loop {
         let mut len = [0; 4];
@@ -160,3 +172,7 @@ fn wait_durable(mut connection: &dyn Connection, end: Seq) -> Result<(), SendErr
         }
     }
 }
+
+#[cfg(test)]
+#[path = "send_tests.rs"]
+mod tests;

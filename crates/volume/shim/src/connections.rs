@@ -11,7 +11,7 @@ use crate::base::config::Config;
 use crate::base::real;
 use link::{GREETING_TIMEOUT, Peer, SILENT_PEER_TIMEOUT};
 use redoubt_transport::{ClientTls, Connector};
-use redoubt_wire::greeting;
+use redoubt_wire::greeting::ANNOUNCED;
 use std::sync::Arc;
 use stream::StreamConfig;
 
@@ -34,7 +34,7 @@ pub fn new_session(config: &Config, tls: Option<Arc<ClientTls>>) -> StreamConfig
         generation: config.generation,
         session: fastrand::u64(1..),
         compression: config.compress,
-        announced: greeting::announced_for(config.family),
+        announced: ANNOUNCED.requiring(config.required_features),
     };
     StreamConfig {
         peer,

@@ -67,7 +67,7 @@ impl Host {
             .env("LD_PRELOAD", library())
             .env("REDOUBT_NODE", &node.address)
             .env("REDOUBT_VOLUME", "v")
-            .env("REDOUBT_FAMILY", "MariaDB")
+            .env("REDOUBT_SERVER_VERSION", "MariaDB 10.11.19")
             .env("REDOUBT_GENERATION", "1")
             .env("REDOUBT_DATADIR", &self.datadir)
             .env("REDOUBT_SYSTEM_FILES", "ibdata1:0")

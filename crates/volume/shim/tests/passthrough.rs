@@ -2,7 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
+use redoubt_redo::Lsn;
 use redoubt_test_support::port::ClosedPort;
+use redoubt_wire::Seq;
+use redoubt_wire::hello::{Compression, Status, Welcome};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -66,12 +71,17 @@ fn missing_configuration_is_named_before_the_server_does_anything() {
 /// Runs a bootstrap with the address of a node that does not exist. Returns its messages.
 fn bootstrap_without_node(datadir: &std::path::Path) -> String {
     let closed = ClosedPort::take();
+    bootstrap_fails(datadir, &closed.address().to_string(), "MariaDB 10.11.19")
+}
+
+/// Runs a bootstrap that cannot use its node, as a server of this version. Returns its messages.
+fn bootstrap_fails(datadir: &std::path::Path, node: &str, version: &str) -> String {
     let output = server()
         .arg("--bootstrap")
         .arg(format!("--datadir={}", datadir.display()))
-        .env("REDOUBT_NODE", closed.address().to_string())
+        .env("REDOUBT_NODE", node)
         .env("REDOUBT_VOLUME", "v")
-        .env("REDOUBT_FAMILY", "MariaDB")
+        .env("REDOUBT_SERVER_VERSION", version)
         .env("REDOUBT_GENERATION", "1")
         .env("REDOUBT_DATADIR", datadir)
         .env("REDOUBT_SYSTEM_FILES", "ibdata1:0")
@@ -85,17 +95,53 @@ fn bootstrap_without_node(datadir: &std::path::Path) -> String {
     text
 }
 
-#[test]
-fn server_without_node_fails_with_a_clear_message() {
-    let directory = tempfile::tempdir().unwrap();
+/// A data directory with the file that `redoubt run` makes in it.
+fn prepared(directory: &tempfile::TempDir) -> PathBuf {
     let datadir = directory.path().canonicalize().unwrap();
     let file = std::fs::File::create(datadir.join(redoubt_resend_queue::FILE_NAME)).unwrap();
     let head = redoubt_resend_queue::layout::new_head("0123456789abcdef0123456789abcdef").unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &head, 0).unwrap();
     file.set_len(redoubt_resend_queue::FILE_LEN_BYTES).unwrap();
+    datadir
+}
+
+#[test]
+fn server_without_node_fails_with_a_clear_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let datadir = prepared(&directory);
     // It ends by itself: a server that waited for ever would keep this test from ending.
     let text = bootstrap_without_node(&datadir);
     assert!(text.contains("was not reachable for 2 s"), "{text}");
+}
+
+/// Accepts every connection as a node of 0.1.0 does: with a Welcome, without negotiation.
+fn node_0_1_0() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut len = [0; 4];
+            stream.read_exact(&mut len).unwrap();
+            stream.read_exact(&mut vec![0; u32::from_le_bytes(len) as usize]).unwrap();
+            let welcome = Welcome {
+                status: Status::Accepted,
+                compression: Compression::Off,
+                next_seq: Seq(0),
+                next_lsn: Lsn(0),
+                message: String::new(),
+            };
+            stream.write_all(&welcome.encode()).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn server_of_11_8_does_not_start_on_a_node_0_1_0() {
+    let directory = tempfile::tempdir().unwrap();
+    let datadir = prepared(&directory);
+    let text = bootstrap_fails(&datadir, &node_0_1_0(), "MariaDB 11.8.9");
+    assert!(text.contains("requires feature 0, which the peer (protocol version 5)"), "{text}");
 }
 
 #[test]

@@ -96,7 +96,7 @@ impl Server<'_> {
             .env("LD_PRELOAD", library())
             .env("REDOUBT_NODE", &self.node.address)
             .env("REDOUBT_VOLUME", "v")
-            .env("REDOUBT_FAMILY", "MariaDB")
+            .env("REDOUBT_SERVER_VERSION", "MariaDB 10.11.19")
             .env("REDOUBT_GENERATION", self.generation.to_string())
             .env("REDOUBT_DATADIR", self.datadir)
             .env("REDOUBT_SYSTEM_FILES", "ibdata1:0")

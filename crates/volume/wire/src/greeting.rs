@@ -21,7 +21,7 @@
 
 use crate::error::WireError;
 use crate::hello::{self, Hello, Status, Welcome};
-use crate::{OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION};
+use crate::{OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, ServerVersion};
 use redoubt_negotiation::{Agreement, Announcement, BadAnnouncement, Disagreement, Features, Versions};
 use redoubt_types::Family;
 
@@ -59,12 +59,26 @@ const _: () = {
     assert!(all.0 == ANNOUNCED.known().0, "every feature is announced");
 };
 
-/// The announcement of the library in a server of this family. A node that cannot store its redo is refused.
-pub const fn announced_for(family: Family) -> Announcement {
-    match family {
-        Family::MariaDb => ANNOUNCED,
-        Family::MySql => ANNOUNCED.requiring(MYSQL),
-    }
+/// The series that run on a volume, each with the features of a node that can apply its redo. A series that 0.1.0 did
+/// not support needs at least one feature.
+pub const SERIES: [(Family, (u32, u32), Features); 4] = [
+    (Family::MariaDb, (10, 11), Features::NONE),
+    (Family::MariaDb, (11, 4), SERVER_VERSION),
+    (Family::MariaDb, (11, 8), SERVER_VERSION),
+    (Family::MySql, (9, 7), SERVER_VERSION.with(MYSQL)),
+];
+
+/// The features of a node that can apply the redo of this server; `None`: no version of the node can.
+pub fn required_by(server: ServerVersion) -> Option<Features> {
+    let known = SERIES.iter().find(|(family, series, _)| server.is_of_series(*family, *series));
+    known.map(|(_, _, features)| *features)
+}
+
+/// The features of a node that can apply the redo of each of these servers. The redo of an unknown series requires all
+/// features.
+pub fn required_by_all(servers: impl IntoIterator<Item = ServerVersion>) -> Features {
+    let each = servers.into_iter().map(|server| required_by(server).unwrap_or_else(|| ANNOUNCED.known()));
+    each.fold(Features::NONE, Features::with)
 }
 
 /// An announcement as it goes over the connection, length included.

@@ -74,7 +74,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         directory.check_not_taken(&volume)?;
     }
     // In the generation of the server that wrote it, which attaching ends.
-    unsent.send(&connector, &volume)?;
+    unsent.send(&connector, &volume, server.version)?;
     unsent.prepare(&volume.volume_id, datadir::owner_for(&server)?)?;
     let filled = directory.prepare(&mut client, &server)?;
     // Again: the node closes a connection that has been idle for long.
@@ -94,7 +94,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .args(server.arguments())
         .env("LD_PRELOAD", preload::value(&library))
         .env("REDOUBT_NODE", &connector.address)
-        .env("REDOUBT_FAMILY", server.version.family.name())
+        .env("REDOUBT_SERVER_VERSION", server.version.to_string())
         .env("REDOUBT_VOLUME", volume_name)
         .env_remove(local_log::VARIABLE)
         .env("REDOUBT_GENERATION", attachment.generation.to_string())

@@ -11,7 +11,9 @@ use crate::show;
 use redoubt_resend_queue::layout::{HEAD_LEN_BYTES, HOLDS_WORD, check_head, may_keep, new_head};
 use redoubt_resend_queue::{BadFile, FILE_LEN_BYTES, FILE_NAME, Kept, SendError};
 use redoubt_transport::Connector;
+use redoubt_wire::ServerVersion;
 use redoubt_wire::control::VolumeStatus;
+use redoubt_wire::greeting::{ANNOUNCED, required_by_all};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -87,7 +89,12 @@ impl Unsent {
     ///
     /// # Errors
     /// [`CliError::Usage`] when the node does not take it now. Nothing is lost by that.
-    pub fn send(&mut self, connector: &Connector, volume: &VolumeStatus) -> Result<()> {
+    pub fn send(
+        &mut self,
+        connector: &Connector,
+        volume: &VolumeStatus,
+        server: ServerVersion,
+    ) -> Result<()> {
         let Some(left) = self.left.take() else { return Ok(()) };
         let kept = &left.kept;
         if left.volume_id != volume.volume_id {
@@ -103,9 +110,12 @@ impl Unsent {
             let by = format!("volume {} was attached by {}", volume.name, volume.attached_by);
             return self.give_up(kept.generation, kept.unconfirmed_bytes(), &by);
         }
+        // The frames are of a server that ran here before: of this one, or of the newest that changed the volume.
+        let required = required_by_all([Some(server), volume.newest_server].into_iter().flatten());
+        let announced = ANNOUNCED.requiring(required);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match redoubt_resend_queue::send(connector, &volume.name, kept, &left.bytes) {
+            match redoubt_resend_queue::send(connector, announced, &volume.name, kept, &left.bytes) {
                 Ok(sent) => {
                     complain!("redoubt: sent {} of it that the node did not have", show::bytes(sent));
                     break;

@@ -9,8 +9,16 @@ use redoubt_redo::Family;
 use redoubt_wire::ServerVersion;
 use serde::{Deserialize, Serialize};
 
-/// Version of the volume's directory: raised when an older node must not open it.
-const FORMAT: u32 = 1;
+/// Newest version of the volume's directory: raised when an older node must not open it.
+///
+/// | format | content |
+/// |---|---|
+/// | 1 | of MariaDB 10.11, which 0.1.0 opens |
+/// | 2 | of a server that 0.1.0 does not know: MariaDB 11.4 or 11.8, MySQL |
+///
+/// A volume has the oldest format that its content allows ([`Identity::needed_format`]).
+const FORMAT: u32 = 2;
+const FORMAT_OF_0_1_0: u32 = 1;
 const FILE_NAME: &str = "volume";
 
 /// Identity of a volume, and its newest generation.
@@ -36,6 +44,9 @@ pub struct Identity {
     /// It was created encrypted ([`crate::at_rest`]). Its directory shows that too; this field reveals a copy in clear.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_encrypted: bool,
+    /// It was imported from MySQL, so that its redo is MySQL's before any server is attached.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_imported_from_mysql: bool,
 }
 
 /// Server of an attach by an earlier `redoubt run`, which does not send a version.
@@ -56,7 +67,7 @@ impl Identity {
         let volume_id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
         let attached_by = String::new();
         Self {
-            format: FORMAT,
+            format: FORMAT_OF_0_1_0,
             volume_id,
             generation: 0,
             attached_by,
@@ -64,6 +75,7 @@ impl Identity {
             newest_server: None,
             imported_to_lsn: 0,
             is_encrypted: false,
+            is_imported_from_mysql: false,
         }
     }
 
@@ -90,16 +102,34 @@ impl Identity {
     /// [`NodeError::Io`], [`NodeError::Damaged`].
     pub fn read(directory: &Folder) -> Result<Self, NodeError> {
         let body = read_checked(directory, FILE_NAME)?;
-        check_format(directory, FILE_NAME, &body, FORMAT..=FORMAT)?;
+        check_format(directory, FILE_NAME, &body, FORMAT_OF_0_1_0..=FORMAT)?;
         parse(directory, FILE_NAME, &body)
     }
 
-    /// Writes it durably.
+    /// The oldest format whose nodes can open the volume. An attached server counts before its first redo is stored.
+    fn needed_format(&self) -> u32 {
+        let servers = [self.attached_server, self.newest_server];
+        let is_known_to_0_1_0 = servers
+            .into_iter()
+            .flatten()
+            .all(|server| server.is_of_series(SERVER_NOT_SAID.family, SERVER_NOT_SAID.series()));
+        if is_known_to_0_1_0 && !self.is_imported_from_mysql { FORMAT_OF_0_1_0 } else { FORMAT }
+    }
+
+    /// Writes it again if an earlier build gave it a format that its content does not allow.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn raise_format(&self, directory: &Folder) -> Result<(), NodeError> {
+        if self.format < self.needed_format() { self.write(directory) } else { Ok(()) }
+    }
+
+    /// Writes it durably, with the format that its content needs.
     ///
     /// # Errors
     /// [`NodeError::Io`].
     pub fn write(&self, directory: &Folder) -> Result<(), NodeError> {
-        let body = serde_json::to_vec(self)
+        let body = serde_json::to_vec(&Self { format: self.needed_format(), ..self.clone() })
             .map_err(|error| NodeError::io("encode", directory.path().join(FILE_NAME), error.into()))?;
         write_checked(directory, FILE_NAME, &body)
     }
@@ -110,3 +140,7 @@ impl Default for Identity {
         Self::new()
     }
 }
+
+#[cfg(test)]
+#[path = "identity_tests.rs"]
+mod tests;

@@ -146,7 +146,8 @@ impl Import {
         system_files: &[(String, u64)],
     ) -> Result<Self, NodeError> {
         // First of all: parts of the volume elsewhere can be found, and removed, only by its id.
-        let identity = Identity::at(&home);
+        let is_imported_from_mysql = family == Family::MySql;
+        let identity = Identity { is_imported_from_mysql, ..Identity::at(&home) };
         let own = home.own()?;
         identity.write(&own)?;
         let (store, _) = home.pages(&identity.volume_id, options)?;

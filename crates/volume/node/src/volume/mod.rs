@@ -169,6 +169,7 @@ impl Volume {
             return Err(AtRestError::InClear { path: own.path().to_owned() }.into());
         }
         let (files, checkpoint) = CheckpointFiles::open(&own)?;
+        identity.raise_format(&own)?;
         let log = home.log(&identity.volume_id, options)?;
         let (store, description) = home.pages(&identity.volume_id, options)?;
         say_opened(name, &log, &*store, &description);

@@ -4,7 +4,10 @@
 
 use redoubt_redo::Family;
 use redoubt_transport::CredentialFiles;
+use redoubt_wire::ServerVersion;
+use redoubt_wire::greeting::required_by;
 use redoubt_wire::hello::Compression;
+use redoubt_wire::negotiation::Features;
 use redoubt_wire::stream::SystemFile;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -35,6 +38,8 @@ pub enum Verify {
 pub struct Config {
     /// Family of the server.
     pub family: Family,
+    /// Features of a node that can apply the server's redo.
+    pub required_features: Features,
     /// Address of the storage node, `host:port`.
     pub node: String,
     /// Name of the volume.
@@ -93,8 +98,10 @@ impl Config {
         if !datadir.starts_with(b"/") || datadir.len() < 2 {
             return Err(wrong(DATADIR_VARIABLE, "is not an absolute path below /".to_owned()));
         }
+        let (server, required_features) = server(lookup)?;
         Ok(Self {
-            family: family(lookup)?,
+            family: server.family,
+            required_features,
             node,
             volume: text(lookup, "REDOUBT_VOLUME")?,
             generation: number(lookup, "REDOUBT_GENERATION", None)?,
@@ -121,10 +128,16 @@ impl Config {
     }
 }
 
-fn family(lookup: &Lookup<'_>) -> Result<Family, ConfigError> {
-    const NAME: &str = "REDOUBT_FAMILY";
+/// The server, and the features of a node that can apply its redo.
+fn server(lookup: &Lookup<'_>) -> Result<(ServerVersion, Features), ConfigError> {
+    const NAME: &str = "REDOUBT_SERVER_VERSION";
     let value = text(lookup, NAME)?;
-    Family::named(&value).ok_or_else(|| wrong(NAME, format!("is {value:?}, expected MariaDB or MySQL")))
+    let server: ServerVersion =
+        value.parse().map_err(|why: String| wrong(NAME, format!("is wrong: {why}")))?;
+    let features = required_by(server).ok_or_else(|| {
+        wrong(NAME, format!("is {value:?}, a series that this version of Redoubt does not support"))
+    })?;
+    Ok((server, features))
 }
 
 /// All of the files, or none.

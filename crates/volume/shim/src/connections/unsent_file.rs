@@ -116,7 +116,7 @@ impl OpenedFile {
         if kept.damaged_bytes() > 0 {
             return Err(unusable(format!("its last {} bytes are damaged", kept.damaged_bytes())));
         }
-        let sent_bytes = send(&peer.connector, &peer.volume, &kept, &bytes)?;
+        let sent_bytes = send(&peer.connector, peer.announced, &peer.volume, &kept, &bytes)?;
         self.file.note_nothing_kept();
         if sent_bytes > 0 {
             message::note(&format!(

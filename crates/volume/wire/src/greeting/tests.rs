@@ -16,6 +16,10 @@ const LATER: Announcement = Announcement::new(
     Features(u64::MAX),
 );
 
+fn announced_for(server: &str) -> Announcement {
+    ANNOUNCED.requiring(required_by(server.parse().unwrap()).unwrap())
+}
+
 fn hello() -> Hello {
     Hello {
         role: Role::Control,
@@ -117,14 +121,37 @@ fn hello_differs_from_that_of_0_1_0_by_one_flag() {
 
 #[test]
 fn mysql_server_refuses_a_node_0_1_0() {
-    let (mut greeting, _) = ClientGreeting::begin(&hello(), announced_for(Family::MySql));
+    let (mut greeting, _) = ClientGreeting::begin(&hello(), announced_for("MySQL 9.7.4"));
     let said = greeting.receive(WELCOME_OF_0_1_0).unwrap_err().to_string();
-    assert!(said.contains("requires feature 1") && said.contains("version 5"), "{said}");
+    assert!(said.contains("requires feature 0, 1") && said.contains("version 5"), "{said}");
+}
+
+#[test]
+fn only_mariadb_10_11_accepts_a_node_0_1_0() {
+    for (family, (major, minor), features) in SERIES {
+        let server = format!("{family} {major}.{minor}.1");
+        let (mut greeting, _) = ClientGreeting::begin(&hello(), announced_for(&server));
+        let outcome = greeting.receive(WELCOME_OF_0_1_0);
+        assert_eq!(outcome.is_ok(), server == "MariaDB 10.11.1", "{server}: {outcome:?}");
+        assert_eq!(features.is_empty(), outcome.is_ok(), "{server}");
+    }
+}
+
+#[test]
+fn unknown_series_has_no_features_and_requires_all() {
+    for unknown in ["MariaDB 10.6.20", "MariaDB 12.3.1", "MySQL 8.4.1"] {
+        let unknown = unknown.parse().unwrap();
+        assert_eq!(required_by(unknown), None);
+        assert_eq!(required_by_all([unknown]), ANNOUNCED.known());
+    }
+    let both = ["MariaDB 10.11.19", "MariaDB 11.8.9"].map(|text| text.parse().unwrap());
+    assert_eq!(required_by_all(both), SERVER_VERSION);
+    assert_eq!(required_by_all([]), Features::NONE);
 }
 
 #[test]
 fn refusal_of_a_legacy_node_is_passed_on() {
-    let (mut greeting, _) = ClientGreeting::begin(&hello(), announced_for(Family::MySql));
+    let (mut greeting, _) = ClientGreeting::begin(&hello(), announced_for("MySQL 9.7.4"));
     let refused = welcome(Status::Refused, "no volume");
     let Step::Done(got, _) = greeting.receive(&refused.encode()[4..]).unwrap() else { panic!() };
     assert_eq!(got, refused);

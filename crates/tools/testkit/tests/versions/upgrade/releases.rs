@@ -21,6 +21,8 @@ struct Release {
     /// Name of its archive.
     name: &'static str,
     tables: [Table; 5],
+    /// Format of its file `volume`, once today's node has opened it. 0.1.0 opens format 1 only.
+    format: u32,
 }
 
 const OF_0_1_0: [Table; 5] = [
@@ -98,11 +100,18 @@ fn require_rows(server: &Server, release: &Release, what: &str) {
     }
 }
 
+fn require_format(node: &Node, release: &Release, expected: u32) {
+    let identity = std::fs::read_to_string(node.data().join("volumes/v/volume")).unwrap();
+    let expected = format!("\"format\":{expected},");
+    assert!(identity.contains(&expected), "{}: {expected} is not in {identity}", release.name);
+}
+
 fn opens_serves_and_is_exported(release: &Release, product: &Product, mut opened: Opened) {
     let name = release.name;
     let address = opened.node.address().to_string();
     let shown = opened.node.redoubt(&["volume", "show", "--node", &address, "v"]).unwrap();
     assert!(shown.contains("state           ready"), "{name}: {shown}");
+    require_format(&opened.node, release, release.format);
 
     let exported = tempfile::Builder::new().prefix("rdtx-").tempdir().unwrap();
     let data = exported.path().join("data");
@@ -126,12 +135,13 @@ fn opens_serves_and_is_exported(release: &Release, product: &Product, mut opened
     server.start().unwrap_or_else(|error| panic!("{name}: {error}\nnode: {}", log(&opened.node)));
     require_rows(&server, release, "attached server after a kill");
     assert_eq!(query_text(&mut server.connect().unwrap(), "CHECKSUM TABLE d.newer").unwrap(), newer);
+    require_format(&opened.node, release, if matches!(product, Product::MariaDb) { 1 } else { 2 });
     server.shutdown().unwrap();
 }
 
 #[test]
 fn volume_of_0_1_0_opens_serves_and_is_exported() {
-    let release = Release { name: "0.1.0", tables: OF_0_1_0 };
+    let release = Release { name: "0.1.0", tables: OF_0_1_0, format: 1 };
     opens_serves_and_is_exported(&release, &Product::MariaDb, Opened::plain(release.name));
 }
 
@@ -141,7 +151,7 @@ fn volume_of_0_1_0_is_upgraded_to_mariadb_11_8() {
     let Some(product) = find_or_skip(FetchedServer::MariaDb118, "a volume of 0.1.0 with MariaDB 11.8") else {
         return;
     };
-    let release = Release { name: "0.1.0", tables: OF_0_1_0 };
+    let release = Release { name: "0.1.0", tables: OF_0_1_0, format: 1 };
     opens_serves_and_is_exported(&release, &product, Opened::plain(release.name));
 }
 
@@ -154,7 +164,7 @@ fn encrypted_volume_of_0_1_0_opens_serves_and_is_exported() {
         ("late", 11, 3_200_860_680),
         ("p", 2, 2_729_388_108),
     ];
-    let release = Release { name: "0.1.0-encrypted", tables };
+    let release = Release { name: "0.1.0-encrypted", tables, format: 1 };
     if let Some(opened) = Opened::encrypted(release.name) {
         opens_serves_and_is_exported(&release, &Product::MariaDb, opened);
     }
@@ -163,7 +173,7 @@ fn encrypted_volume_of_0_1_0_opens_serves_and_is_exported() {
 #[test]
 fn volume_of_mariadb_11_8_opens_serves_and_is_exported() {
     let Some(product) = find_or_skip(FetchedServer::MariaDb118, "a volume of MariaDB 11.8") else { return };
-    let release = Release { name: "mariadb-11.8", tables: OF_0_1_0 };
+    let release = Release { name: "mariadb-11.8", tables: OF_0_1_0, format: 2 };
     opens_serves_and_is_exported(&release, &product, Opened::plain(release.name));
 }
 
@@ -177,7 +187,7 @@ fn volume_of_mysql_9_7_opens_serves_and_is_exported() {
         ("late", 11, 1_278_632_179),
         ("p", 2, 2_729_388_108),
     ];
-    let release = Release { name: "mysql-9.7", tables };
+    let release = Release { name: "mysql-9.7", tables, format: 2 };
     opens_serves_and_is_exported(&release, &product, Opened::plain(release.name));
 }
 

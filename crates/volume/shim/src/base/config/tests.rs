@@ -1,10 +1,11 @@
 use super::*;
+use redoubt_wire::greeting::{MYSQL, SERVER_VERSION};
 use std::collections::HashMap;
 
 fn base() -> HashMap<String, Vec<u8>> {
     [
         ("REDOUBT_NODE", "127.0.0.1:4000"),
-        ("REDOUBT_FAMILY", "MySQL"),
+        ("REDOUBT_SERVER_VERSION", "MySQL 9.7.4"),
         ("REDOUBT_VOLUME", "v"),
         ("REDOUBT_GENERATION", "7"),
         ("REDOUBT_DATADIR", "/data/d/"),
@@ -26,6 +27,7 @@ fn complete_environment_is_read() {
     assert_eq!(config.datadir, b"/data/d");
     assert_eq!(config.generation, 7);
     assert_eq!(config.family, Family::MySql);
+    assert_eq!(config.required_features, SERVER_VERSION.with(MYSQL));
     assert_eq!(config.system_files.len(), 2);
     assert_eq!(config.system_files[0].len_bytes, 10_485_760);
     assert_eq!(config.local_files.len(), 3);
@@ -48,7 +50,9 @@ fn compression_is_off_on_or_decided_from_moment_to_moment() {
 fn each_wrong_variable_is_named() {
     for (name, value) in [
         ("REDOUBT_NODE", "nowhere"),
-        ("REDOUBT_FAMILY", "Oracle"),
+        ("REDOUBT_SERVER_VERSION", "MySQL"),
+        ("REDOUBT_SERVER_VERSION", "Oracle 1.2.3"),
+        ("REDOUBT_SERVER_VERSION", "MariaDB 12.3.1"),
         ("REDOUBT_GENERATION", "x"),
         ("REDOUBT_DATADIR", "relative"),
         ("REDOUBT_SYSTEM_FILES", "ibdata1"),
@@ -65,9 +69,13 @@ fn each_wrong_variable_is_named() {
         assert_eq!(error.name, name, "{value}");
         assert!(error.to_string().contains("redoubt run"));
     }
-    for name in
-        ["REDOUBT_FAMILY", "REDOUBT_VOLUME", "REDOUBT_GENERATION", "REDOUBT_DATADIR", "REDOUBT_SYSTEM_FILES"]
-    {
+    for name in [
+        "REDOUBT_SERVER_VERSION",
+        "REDOUBT_VOLUME",
+        "REDOUBT_GENERATION",
+        "REDOUBT_DATADIR",
+        "REDOUBT_SYSTEM_FILES",
+    ] {
         let mut variables = base();
         variables.remove(name);
         assert_eq!(parse(&variables).unwrap_err().name, name);

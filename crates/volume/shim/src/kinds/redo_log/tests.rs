@@ -80,7 +80,7 @@ impl Host {
             let value = match name {
                 "REDOUBT_NODE" => "127.0.0.1:1",
                 "REDOUBT_VOLUME" => "v",
-                "REDOUBT_FAMILY" => "MariaDB",
+                "REDOUBT_SERVER_VERSION" => "MariaDB 10.11.19",
                 "REDOUBT_GENERATION" => "1",
                 "REDOUBT_DATADIR" => &datadir,
                 "REDOUBT_SYSTEM_FILES" => "ibdata1:0",

@@ -1,0 +1,60 @@
+//! The format of the file `volume`: the oldest one whose nodes can open the volume.
+
+use super::*;
+
+fn folder(directory: &tempfile::TempDir) -> Folder {
+    Folder::open(directory.path()).unwrap()
+}
+
+fn server(text: &str) -> Option<ServerVersion> {
+    Some(text.parse().unwrap())
+}
+
+fn format_of(identity: &Identity) -> u32 {
+    let directory = tempfile::tempdir().unwrap();
+    identity.write(&folder(&directory)).unwrap();
+    Identity::read(&folder(&directory)).unwrap().format
+}
+
+#[test]
+fn volume_of_mariadb_10_11_has_the_format_of_0_1_0() {
+    let new = Identity::new();
+    let attached = Identity { attached_server: server("MariaDB 10.11.19"), ..new.clone() };
+    let written = attached.with_server_run().unwrap();
+    assert_eq!([&new, &attached, &written].map(format_of), [1, 1, 1]);
+}
+
+#[test]
+fn volume_of_a_later_server_has_format_2() {
+    for later in ["MariaDB 11.4.7", "MariaDB 11.8.9", "MySQL 9.7.4"] {
+        let attached = Identity { attached_server: server(later), ..Identity::new() };
+        let written = attached.with_server_run().unwrap();
+        let only_written = Identity { attached_server: None, ..written.clone() };
+        assert_eq!([&attached, &written, &only_written].map(format_of), [2, 2, 2], "{later}");
+    }
+    let imported = Identity { is_imported_from_mysql: true, ..Identity::new() };
+    assert_eq!(format_of(&imported), 2);
+}
+
+#[test]
+fn later_server_without_changes_leaves_format_1_to_the_next() {
+    let failed = Identity { attached_server: server("MariaDB 11.8.9"), ..Identity::new() };
+    let next = Identity { attached_server: server("MariaDB 10.11.19"), ..failed };
+    assert_eq!(format_of(&next), 1);
+}
+
+#[test]
+fn raise_format_rewrites_only_a_file_of_an_earlier_build() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = folder(&directory);
+    let path = directory.path().join(FILE_NAME);
+    for (newest, expected) in [("MariaDB 10.11.19", 1), ("MariaDB 11.8.9", 2)] {
+        let earlier = Identity { newest_server: server(newest), generation: 7, ..Identity::new() };
+        write_checked(&own, FILE_NAME, &serde_json::to_vec(&earlier).unwrap()).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        Identity::read(&own).unwrap().raise_format(&own).unwrap();
+        let after = Identity::read(&own).unwrap();
+        assert_eq!((after.format, after.generation, after.newest_server), (expected, 7, server(newest)));
+        assert_eq!(std::fs::read(&path).unwrap() == before, expected == 1, "{newest}");
+    }
+}
