@@ -50,6 +50,8 @@
 //! A change of key hashing, of the key kinds, or of any rule in [`super::certification`] that affects verdicts needs a
 //! new version: all members of a group must come to the same verdicts.
 
+mod kinds;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
