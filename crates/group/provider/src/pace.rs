@@ -138,7 +138,8 @@ struct Other {
 }
 
 impl Other {
-    /// Updates `left`. At most `2 * LOOK` since the last update count as waited, as waiting threads check every `LOOK`.
+    /// Updates `left`. A waiting thread checks every [`LOOK`], and may be late. So up to twice that time since the last
+    /// update counts as waited; more was no wait, because no thread checked.
     fn count(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.counted_at);
         let waited = if self.is_waited_for { passed.min(2 * LOOK) } else { Duration::ZERO };

@@ -14,7 +14,8 @@
 //! its answer defines its features. A legacy member ends a connection whose hello announces anything; the next
 //! connection begins with a legacy hello, unless the member has negotiated before ([`negotiated`]).
 //!
-//! Lock order: `dials`, `links`, `negotiated`, `features`, `gathered`; `dials` is not held during a call that may block.
+//! Lock order: `dials`, `links`, `negotiated`, `features`, `gathered`; `dials` is not held during a call that may
+//! block.
 
 mod greeting;
 mod negotiated;

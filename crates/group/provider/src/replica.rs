@@ -16,14 +16,16 @@
 //!
 //! | encoded | |
 //! |---|---|
-//! | version | 1 byte: 4, or 5 if a member has continued alone (added later); 3, which has no `absent at`, is read, too
-//! |
+//! | version | 1 byte: 4, or 5 if a member has continued alone (added later); 3, without `absent at`, is read, too |
 //! | history | with version 5 only: its own format ([`crate::history`]) |
 //! | group | 16 bytes |
 //! | sequence number, number of the view | 8 bytes each |
-//! | known servers | count (4 bytes); each: member, incarnation (8 bytes each), presence (1 byte: 0 gone, 1 there, 2 left, 3 away), absent at (8 bytes), name, address for clients, address for members |
+//! | known servers | count (4 bytes), then the fields of each, see below |
 //! | ballots | their own format ([`crate::ballots`]) |
 //! | certification | the rest: its own format |
+//!
+//! Fields of a known server: member and incarnation (8 bytes each), presence (1 byte: 0 gone, 1 there, 2 left, 3 away),
+//! absent at (8 bytes), name, address for clients, address for members.
 
 use crate::abi::Uuid;
 use crate::ballots::{Ballots, Code, News};

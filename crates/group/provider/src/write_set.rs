@@ -11,8 +11,7 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | version: 1, or 2 for a part of a transaction ([`WriteSet::is_part`]), added later; the layout is the same
-//! |
+//! | 0 | 1 | version: 1, or 2 for a part of a transaction ([`WriteSet::is_part`]), added later, of the same layout |
 //! | 1 | 1 | type: 1 write set, 2 arrival, 3 departure, 4 vote, 5 removal, 6 member alone |
 //! | 2 | | one of the following bodies, and nothing after it |
 //!

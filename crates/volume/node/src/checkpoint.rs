@@ -2,8 +2,8 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `checkpoint` | A, the start of the required log, and the names that belong to A; replaced atomically | | `names-*`
-//! | the names: all of them at one checkpoint, then the changes up to each later one ([`names_file`]) |
+//! | `checkpoint` | A, the start of the required log, and the names that belong to A; replaced atomically |
+//! | `names-*` | the names: all of them at one checkpoint, then the changes up to each later one ([`names_file`]) |
 //!
 //! `checkpoint` has the CRC-32C (8 hex) of the rest in its first line, then JSON. It is written when the pages and
 //! plain files up to A, and the names that it refers to, are durable, and before anything older is given up. The part

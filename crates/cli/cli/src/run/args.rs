@@ -16,7 +16,7 @@ pub enum Compress {
 }
 
 impl Compress {
-    /// What the library is told.
+    /// Value of `REDOUBT_COMPRESS`, by which the library gets the choice.
     pub const fn variable(self) -> &'static str {
         match self {
             Self::On => "1",

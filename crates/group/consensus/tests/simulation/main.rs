@@ -1,5 +1,6 @@
 //! A simulation of members in one thread. Messages are lost, duplicated, delayed and reordered. Members are stopped,
-//! killed, partitioned and lose their disks, and their clocks run at different speeds. One seed determines everything.
+//! killed, partitioned and lose records that are not durable, and their clocks run at different speeds. One seed
+//! determines everything.
 //!
 //! Checks after each step: all members deliver the same content of a slot, without gaps, each proposal once and in its
 //! member's order. A barrier is not reached before all entries that were chosen at its request are delivered. When the
@@ -12,8 +13,8 @@
 //!
 //! `REDOUBT_CONSENSUS_SEEDS=FROM..TO` runs other seeds, and `REDOUBT_CONSENSUS_NOTES=1` prints all events.
 //!
-//! With the feature `planted-bugs` every planted bug must be found (scripts/planted); `REDOUBT_CONSENSUS_BUG=NAME` turns
-//! on only one.
+//! With the feature `planted-bugs` every planted bug must be found (scripts/planted); `REDOUBT_CONSENSUS_BUG=NAME`
+//! turns on only one.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 

@@ -6,14 +6,17 @@
 //! | first, next | 8 bytes each: the index covers the slots from `first` to before `next`; the last one has an entry |
 //! | lowest | 8 bytes: the lowest position in it |
 //! | previous | 8 bytes: position of the previous index, all ones if there is none |
-//! | count | 4 bytes, and as many pairs of LEB128 numbers: distance of the slot from the previous one (at first: from `first`), and distance of its position from `lowest` |
+//! | count | 4 bytes, and as many pairs of LEB128 numbers |
+//!
+//! A pair is the distance of the slot from the previous one (at first: from `first`), and the distance of its position
+//! from `lowest`.
 //!
 //! An index is written for every [`INDEX_SLOTS`] delivered slots, and before each checkpoint. Memory holds the
 //! positions of newer slots, and the position of each index. So a longer log takes only 40 bytes more for each index.
 //!
 //! Invariants:
-//! * Each index begins where the previous one ends, or at a checkpoint after slots without entries. Each chosen entry is
-//!   in an index, or in memory.
+//! * Each index begins where the previous one ends, or at a checkpoint after slots without entries. Each chosen entry
+//!   is in an index, or in memory.
 //! * A read is valid only if the log still has that part afterwards: discarded segments are overwritten.
 //!
 //! Lock order: only `state`, which is not held while the disk is read.

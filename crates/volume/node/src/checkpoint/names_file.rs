@@ -6,8 +6,8 @@
 //! | line | JSON |
 //! |---|---|
 //! | first | `{"format":1,"number":N}` |
-//! | up to `base_len_bytes` | lists of changes which together make all names | | each further line | list of the
-//! changes up to one checkpoint ([`NameChange`]) |
+//! | up to `base_len_bytes` | lists of changes which together make all names |
+//! | each further line | list of the changes up to one checkpoint ([`NameChange`]) |
 //!
 //! Each line ends at a multiple of 4096, with spaces after its JSON. So no block with names that were durable is
 //! written again.
