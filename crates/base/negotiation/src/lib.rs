@@ -173,7 +173,11 @@ impl Announcement {
             Features(u64::from_le_bytes(word))
         };
         let (required, optional) = (bits(4), bits(12));
-        Ok(Self { versions: Versions { oldest, newest }, required, optional: optional.without(required) })
+        let both = required.0 & optional.0;
+        if both != 0 {
+            return Err(BadAnnouncement::RequiredAndOptional { bits: both });
+        }
+        Ok(Self { versions: Versions { oldest, newest }, required, optional })
     }
 
     /// The version and the features that this side and a peer have in common.
@@ -267,6 +271,12 @@ pub enum BadAnnouncement {
         oldest: u16,
         /// The newest one.
         newest: u16,
+    },
+    /// A contradiction.
+    #[error("the announcement has feature bits {bits:#x} both as required and as optional")]
+    RequiredAndOptional {
+        /// These bits.
+        bits: u64,
     },
 }
 

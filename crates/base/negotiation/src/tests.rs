@@ -81,6 +81,13 @@ fn empty_ranges_are_refused() {
 }
 
 #[test]
+fn bit_that_is_required_and_optional_is_refused() {
+    let mut bytes = peer(5, 6, 1, 2).encode();
+    bytes[12] = 3;
+    assert_eq!(Announcement::decode(&bytes), Err(BadAnnouncement::RequiredAndOptional { bits: 1 }));
+}
+
+#[test]
 fn announcements_have_the_documented_bytes() {
     let bytes = peer(5, 6, 1, 0x1_00).encode();
     assert_eq!(bytes, [5, 0, 6, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
