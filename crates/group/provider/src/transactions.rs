@@ -6,7 +6,7 @@
 //! | replicating | passed, conflict | it is ordered |
 //! | passed | entered, left | it commits at its position |
 //! | left | executing | it was a part, and the next one follows |
-//! | executing, replicating, passed | victim | an applier needs its locks: it is rolled back; one that passed is replayed |
+//! | executing, replicating, passed | victim | an applier needs its locks: rolled back, and replayed if it passed |
 //!
 //! A transaction's own lock decides between commit and brute-force abort: it never enters the commit order as a victim.
 //! A part of it (streaming replication) can become a victim at any time, even after it was stored: its rows are not
