@@ -40,6 +40,17 @@ pub struct Base {
     pub checkpoint: CheckpointBlock,
     /// The server was killed.
     pub is_killed: bool,
+    /// The doublewrite area of a killed server.
+    pub doublewritten: Option<Copies>,
+}
+
+/// The content of the doublewrite area.
+#[derive(Debug, Clone)]
+pub struct Copies {
+    /// Its pages, one after the other.
+    pub bytes: Vec<u8>,
+    /// The flags of the system tablespace, which give the length of a page.
+    pub system_flags: SpaceFlags,
 }
 
 /// A tablespace of a base.
@@ -74,24 +85,27 @@ impl Base {
 
     /// Reads the data directory of a server that was killed. Pages that the kill tore (it ends a write of many bytes
     /// between two blocks) come from the doublewrite area, which itself is left out, as recovery and an import do it.
+    /// Encrypted pages that do not show their tablespace stay torn: [`super::clear::decrypt`] finds their copies.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Parse`].
     pub fn read_killed(data_directory: &Path) -> Result<Self> {
         let (mut base, end) = Self::read_any(data_directory)?;
         base.is_killed = true;
-        if let Some((copies, flags)) = take_doublewrite_copies(&mut base.files, &base.system_files)? {
-            base.mend_torn_pages(&copies, flags, end.end_lsn)?;
+        if let Some(copies) = take_doublewrite_copies(&mut base.files, &base.system_files)? {
+            base.mend_torn_pages(&copies, end.end_lsn)?;
+            base.doublewritten = Some(copies);
         }
         Ok(base)
     }
 
-    fn mend_torn_pages(&mut self, copies: &[u8], system_flags: SpaceFlags, end_lsn: Lsn) -> Result<()> {
+    fn mend_torn_pages(&mut self, copies: &Copies, end_lsn: Lsn) -> Result<()> {
+        let system_flags = copies.system_flags;
         let mut system_pages = 0;
         for path in self.system_files.clone() {
             let Some(bytes) = self.files.get_mut(&path) else { continue };
             let tablespace = (SpaceId(0), system_flags);
-            mend_file(bytes, tablespace, system_pages, (copies, system_flags, end_lsn));
+            mend_file(bytes, tablespace, system_pages, (copies, end_lsn));
             system_pages += (bytes.len() / system_flags.physical_page_size_bytes()) as u32;
         }
         for (path, bytes) in &mut self.files {
@@ -99,7 +113,7 @@ impl Base {
                 continue;
             }
             if let Some(tablespace) = identify(path, bytes)? {
-                mend_file(bytes, tablespace, 0, (copies, system_flags, end_lsn));
+                mend_file(bytes, tablespace, 0, (copies, end_lsn));
             }
         }
         Ok(())
@@ -117,7 +131,16 @@ impl Base {
         let files = tablespace_files(data_directory, &mut directories)?;
         let system_files = system_files(files.keys());
         let geometry = *scan.geometry();
-        let base = Self { files, directories, system_files, header, geometry, checkpoint, is_killed: false };
+        let base = Self {
+            files,
+            directories,
+            system_files,
+            header,
+            geometry,
+            checkpoint,
+            is_killed: false,
+            doublewritten: None,
+        };
         Ok((base, end))
     }
 
@@ -149,15 +172,14 @@ impl Base {
     }
 }
 
-/// Takes the content of the doublewrite area, and the flags of the system tablespace; zeros are left there, as in an
-/// import. `None`: there is no area.
+/// Takes the content of the doublewrite area; zeros are left there, as in an import. `None`: there is no area.
 ///
 /// # Errors
 /// [`Error::Parse`] when page 0 or the TRX_SYS page is not understood.
 pub fn take_doublewrite_copies(
     files: &mut BTreeMap<String, Vec<u8>>,
     system_files: &[String],
-) -> Result<Option<(Vec<u8>, SpaceFlags)>> {
+) -> Result<Option<Copies>> {
     let Some((path, bytes)) = system_files.first().and_then(|path| files.get_key_value(path)) else {
         return Ok(None);
     };
@@ -177,7 +199,7 @@ pub fn take_doublewrite_copies(
         }
         first_page_no += (bytes.len() / size) as u32;
     }
-    Ok(Some((copies, flags)))
+    Ok(Some(Copies { bytes: copies, system_flags: flags }))
 }
 
 /// Takes each page with a wrong checksum from `copies`. A page without a copy stays: redo initialises it, or the replay
@@ -186,14 +208,14 @@ fn mend_file(
     bytes: &mut [u8],
     (space, flags): (SpaceId, SpaceFlags),
     first_page_no: u32,
-    (copies, system_flags, end_lsn): (&[u8], SpaceFlags, Lsn),
+    (copies, end_lsn): (&Copies, Lsn),
 ) {
     for (page_no, page) in (first_page_no..).zip(bytes.chunks_exact_mut(flags.physical_page_size_bytes())) {
         if page_is_never_written(page) || verify(page, flags).is_ok() {
             continue;
         }
         let id = PageId::new(space.0, page_no);
-        if let Some(copy) = find_copy(copies, system_flags, id, flags, end_lsn) {
+        if let Some(copy) = find_copy(&copies.bytes, copies.system_flags, id, flags, end_lsn) {
             page.copy_from_slice(copy);
         }
     }

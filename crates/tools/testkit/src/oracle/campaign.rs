@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::check::{self, Checked, Contents};
+use super::compare::Report;
 use super::history::{Recorded, Setup, Tally, Workshop};
 use super::refused::{Refusal, refused_by_both};
 use super::replay::Defect;
@@ -281,6 +282,7 @@ fn one(plan: &Plan, workshop: &Workshop, number: u64) -> Result<Summary> {
     if let Some(what) = found {
         summary.failures.push((seed, what, None));
     }
+    keep_evidence(plan, seed, &summary.checked.report)?;
     if let (Some(script), Some(failure)) = (script, summary.failures.first_mut()) {
         std::fs::create_dir_all(&plan.failures).map_err(Error::io_at("create", &plan.failures))?;
         let path = plan.failures.join(format!("oracle-{seed}.script"));
@@ -288,6 +290,26 @@ fn one(plan: &Plan, workshop: &Workshop, number: u64) -> Result<Summary> {
         failure.2 = Some(path);
     }
     Ok(summary)
+}
+
+/// Writes both images of the pages that differ, and the server's messages, beside the script.
+fn keep_evidence(plan: &Plan, seed: u64, report: &Report) -> Result<()> {
+    if report.differing == 0 {
+        return Ok(());
+    }
+    let folder = plan.failures.join(format!("oracle-{seed}.pages"));
+    std::fs::create_dir_all(&folder).map_err(Error::io_at("create", &folder))?;
+    let write = |name: String, bytes: &[u8]| {
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).map_err(Error::io_at("write", &path))
+    };
+    for (number, difference) in report.differences.iter().enumerate() {
+        let page = difference.page.replace(':', "-");
+        for (whose, image) in ["ours", "theirs"].iter().zip(&difference.images.0) {
+            write(format!("{number}-{page}.{whose}"), image)?;
+        }
+    }
+    write("server.log".to_owned(), report.log.as_bytes())
 }
 
 fn checks(

@@ -10,6 +10,7 @@ use redoubt_redo::{Lsn, Mtr, SpaceFlagsChange};
 use redoubt_workload::error::{Error, Result};
 use serde::Serialize;
 
+use super::clear::TornPages;
 use super::compare::{self, Report};
 use super::history::{Recorded, Workshop};
 use super::recovery::{self, Crash, Outcome, Tail};
@@ -18,6 +19,9 @@ use super::replay::{Defect, Replayed, replay};
 
 /// More zeros than the end of a mini-transaction has bytes.
 const ZEROS_SEEN: usize = 64;
+
+/// Pages that one kill can tear: each is a write in progress, and the kernel has a few threads per core for them.
+const TORN_BY_A_KILL: u64 = 16;
 
 /// How redo is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +87,17 @@ impl Checked {
     /// Nothing differs, and the server refused next to nothing: a server that aborts in its recovery says nothing about
     /// our replay, but an oracle that is seldom answered proves nothing.
     pub fn is_sound(&self) -> bool {
-        self.report.differing == 0 && self.refused * 20 <= self.cuts + self.whole
+        self.report.differing == 0
+            && self.refused * 20 <= self.cuts + self.whole
+            && self.report.torn <= TORN_BY_A_KILL * self.from_killed
+    }
+
+    /// Adds a comparison, with the server's messages if it found a difference.
+    fn compared(&mut self, mut report: Report, log: &str) {
+        if report.differing > 0 {
+            log.clone_into(&mut report.log);
+        }
+        self.report.add(&report);
     }
 
     fn took(&mut self, took: Duration) {
@@ -99,8 +113,8 @@ pub fn check_whole(workshop: &Workshop, recorded: &Recorded, defect: Option<Defe
     let mut checked = Checked::default();
     let sound = replay(&recorded.base, &recorded.redo, recorded.redo.end_lsn, None)?;
     let with_defect = defective(recorded, recorded.redo.end_lsn, defect)?;
-    let (killed, rest) = recorded.killed_state()?;
-    let from_killed = replay(&killed, &rest, rest.end_lsn, None)?;
+    let killed = recorded.killed_state()?;
+    let from_killed = replay(&killed.base, &killed.redo, killed.redo.end_lsn, None)?;
     checked.misfits += from_killed.misfits;
     let ours = with_defect.as_ref().unwrap_or(&sound);
     let directory = recovery::next_directory(workshop.path());
@@ -118,7 +132,9 @@ pub fn check_whole(workshop: &Workshop, recorded: &Recorded, defect: Option<Defe
     }
     if let Outcome::Recovered(theirs) = &as_killed {
         checked.from_killed += 1;
-        checked.report.add(&compare::compare(&killed, &rest, &from_killed, &theirs.files)?);
+        let mut report = compare::compare(&killed.base, &killed.redo, &from_killed, &theirs.files)?;
+        compare::compare_torn(&killed.torn, &theirs.torn, &mut report);
+        checked.compared(report, &theirs.log);
     }
     for outcome in [from_base, as_killed] {
         match outcome {
@@ -133,7 +149,7 @@ pub fn check_whole(workshop: &Workshop, recorded: &Recorded, defect: Option<Defe
                 checked.took(theirs.took);
                 let mut report = compare::compare(&recorded.base, &recorded.redo, ours, &theirs.files)?;
                 compare::compare_ends(ours.end_lsn, theirs.end_lsn, &mut report);
-                checked.report.add(&report);
+                checked.compared(report, &theirs.log);
             }
         }
     }
@@ -178,7 +194,8 @@ pub fn check_cut(
             checked.took(theirs.took);
             let mut report = compare::compare(&recorded.base, redo, ours, &theirs.files)?;
             compare::compare_ends(ours.end_lsn, theirs.end_lsn, &mut report);
-            checked.report.add(&report);
+            compare::compare_torn(&TornPages::default(), &theirs.torn, &mut report);
+            checked.compared(report, &theirs.log);
         }
     }
     Ok(checked)

@@ -12,25 +12,31 @@
 //! | older | 38 to the last 8 bytes, also of ROW_FORMAT=COMPRESSED, which has no trailer there |
 //! | older, page-compressed | 42, with the length stored at 38 |
 //!
+//! A kill tears pages. In `full_crc32`, the tablespace of an encrypted page is not in clear, so its copy in the
+//! doublewrite area is found by decryption with the tablespace's key (`recv_dblwr_t::find_encrypted_page`). The server
+//! reads such a copy and does not write it back. No redo is newer than the copy, so the page is clean in its buffer
+//! pool, and the file still has the torn page after the recovery.
+//!
 //! The doublewrite area is emptied, as an import leaves it out: its copies are pages of other tablespaces, with their
 //! keys and formats. Where `full_crc32` has the key version, a copy of a ROW_FORMAT=COMPRESSED page has its checksum.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aes::cipher::generic_array::GenericArray;
 use aes::cipher::{BlockDecrypt, BlockEncrypt, KeyInit};
 use aes::{Aes128, Aes256};
 use redoubt_page::checksum::{NO_CHECKSUM_MAGIC, full_crc32_compressed_len_bytes};
+use redoubt_page::doublewrite::copies;
 use redoubt_page::encryption::{CryptData, key_version};
 use redoubt_page::layout::{
     FIL_PAGE_CHECKSUM, FIL_PAGE_DATA, FIL_PAGE_FILE_FLUSH_LSN, FIL_PAGE_TRAILER_BYTES, FIL_PAGE_TYPE,
-    TYPE_PAGE_COMPRESSED, TYPE_PAGE_COMPRESSED_ENCRYPTED, get_u16, page_lsn, page_type, put,
+    TYPE_PAGE_COMPRESSED, TYPE_PAGE_COMPRESSED_ENCRYPTED, get_u16, page_id, page_lsn, page_type, put,
 };
-use redoubt_page::{SpaceFlags, finalize, is_page_compressed_image, verify};
-use redoubt_redo::PageId;
+use redoubt_page::{SpaceFlags, decompress, finalize, is_page_compressed_image, verify};
+use redoubt_redo::{Lsn, PageId};
 use redoubt_workload::error::{Error, Result};
 
-use super::base::{identify, system_files, take_doublewrite_copies};
+use super::base::{Copies, identify, system_files, take_doublewrite_copies};
 use crate::encryption::key;
 
 /// Key of a tablespace, and block of the cipher.
@@ -40,15 +46,40 @@ type Block = [u8; 16];
 const KEY_VERSION: u32 = 1;
 const FULL_CRC32_BYTES: usize = 4;
 
-/// Decrypts every encrypted page of tablespace files by path that is whole, and says how many there were.
+/// Result of a decryption.
+#[derive(Debug, Default)]
+pub struct Cleared {
+    /// Pages that were encrypted.
+    pub pages: u64,
+    /// Of these: torn in their file, and taken from the doublewrite area.
+    pub torn: TornPages,
+}
+
+/// Torn pages: path and page number.
+pub type TornPages = BTreeSet<(String, u32)>;
+
+/// Where copies of torn pages are.
+#[derive(Clone, Copy)]
+struct Source<'s> {
+    copies: Option<&'s Copies>,
+    end_lsn: Lsn,
+}
+
+/// Decrypts every encrypted page of tablespace files by path that is whole or has a copy. Copies come from `copies`, or
+/// without these from the files' own doublewrite area, and are no newer than `end_lsn`.
 ///
 /// # Errors
 /// [`Error::Parse`] for a page 0 or a doublewrite header that is not understood, and a key that is not one of the
 /// plugin's.
-pub fn decrypt(files: &mut BTreeMap<String, Vec<u8>>) -> Result<u64> {
+pub fn decrypt(
+    files: &mut BTreeMap<String, Vec<u8>>,
+    copies: Option<&Copies>,
+    end_lsn: Lsn,
+) -> Result<Cleared> {
     let system = system_files(files.keys());
-    take_doublewrite_copies(files, &system)?;
-    let mut pages = 0;
+    let own = take_doublewrite_copies(files, &system)?;
+    let source = Source { copies: copies.or(own.as_ref()), end_lsn };
+    let mut cleared = Cleared::default();
     let mut system_space = None;
     let mut first_page_no = 0;
     // The files of the system tablespace are one: the first has the key.
@@ -58,15 +89,15 @@ pub fn decrypt(files: &mut BTreeMap<String, Vec<u8>>) -> Result<u64> {
             system_space = Space::of(path, bytes)?;
         }
         let Some(space) = &system_space else { continue };
-        pages += space.decrypt(path, bytes, first_page_no)?;
+        space.decrypt(path, bytes, first_page_no, source, &mut cleared)?;
         first_page_no += (bytes.len() / space.flags.physical_page_size_bytes()) as u32;
     }
     for (path, bytes) in files.iter_mut().filter(|(path, _)| !system.contains(path)) {
         if let Some(space) = Space::of(path, bytes)? {
-            pages += space.decrypt(path, bytes, 0)?;
+            space.decrypt(path, bytes, 0, source, &mut cleared)?;
         }
     }
-    Ok(pages)
+    Ok(cleared)
 }
 
 struct Space {
@@ -90,15 +121,28 @@ impl Space {
         Ok(Some(Self { number: space.0, flags, cipher: Aes128::new(&own) }))
     }
 
-    fn decrypt(&self, path: &str, bytes: &mut [u8], first_page_no: u32) -> Result<u64> {
-        let mut pages = 0;
+    fn decrypt(
+        &self,
+        path: &str,
+        bytes: &mut [u8],
+        first_page_no: u32,
+        source: Source<'_>,
+        cleared: &mut Cleared,
+    ) -> Result<()> {
         let size = self.flags.physical_page_size_bytes();
         for (page_no, page) in (first_page_no..).zip(bytes.chunks_exact_mut(size)) {
             let id = PageId::new(self.number, page_no);
             match key_version(page, id, self.flags) {
                 0 => continue,
-                // Torn by a kill and without a copy: no decryption can restore its contents.
-                KEY_VERSION if verify(page, self.flags).is_err() => continue,
+                KEY_VERSION if verify(page, self.flags).is_err() => {
+                    // Without a copy no decryption can restore its contents.
+                    if let Some(copy) = self.copy_in_clear(id, source) {
+                        page.copy_from_slice(&copy);
+                        cleared.torn.insert((path.to_owned(), page_no));
+                        cleared.pages += 1;
+                    }
+                    continue;
+                }
                 KEY_VERSION => {}
                 other => {
                     let detail = format!("key version {other}");
@@ -109,9 +153,28 @@ impl Space {
                 what: format!("page {id} of {path}"),
                 detail: "an encrypted page that is no page of its tablespace".to_owned(),
             })?;
-            pages += 1;
+            cleared.pages += 1;
         }
-        Ok(pages)
+        Ok(())
+    }
+
+    /// The newest copy of a page whose image does not show its tablespace, in clear.
+    fn copy_in_clear(&self, id: PageId, source: Source<'_>) -> Option<Vec<u8>> {
+        let area = source.copies.filter(|_| self.flags.is_full_crc32())?;
+        copies(&area.bytes, area.system_flags)
+            .filter_map(|copy| copy.get(..self.flags.physical_page_size_bytes()))
+            .filter(|copy| page_id(copy).is_some_and(|copy| copy.page_no == id.page_no))
+            .filter(|copy| key_version(copy, id, self.flags) == KEY_VERSION)
+            .filter(|copy| verify(copy, self.flags).is_ok())
+            .filter(|copy| page_lsn(copy).is_some_and(|lsn| lsn <= source.end_lsn))
+            .filter_map(|copy| {
+                let mut clear = copy.to_vec();
+                self.decrypt_page(id, &mut clear)?;
+                // The copy of another tablespace's page is noise after decryption with this one's key.
+                let plain = decompress(&clear, self.flags).ok()?;
+                (page_id(plain.as_deref().unwrap_or(&clear)) == Some(id)).then_some(clear)
+            })
+            .max_by_key(|clear| page_lsn(clear))
     }
 
     /// `None`: it cannot be one.

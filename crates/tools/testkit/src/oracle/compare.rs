@@ -10,6 +10,8 @@
 //! * *Stale undo pages*: pages that TRIM_PAGES cut off an undo tablespace (or the system tablespace) and that redo has
 //!   not begun again. The file of the server keeps bytes of before; for the server, too, they are free.
 //! * *Doublewrite area* of the system tablespace: written outside of redo, at the place that the TRX_SYS page names.
+//! * *Torn encrypted pages* of a killed server: its recovery reads them from the doublewrite area and leaves them torn in
+//!   the file (`clear`). Their copies are compared, to the last byte. The page must have been torn before, too.
 //! * Tablespaces that were *imported* after the base: none of their pages is in redo. A history has none.
 //!
 //! A page that redo did not touch must be the base's, or all zero where the base has none.
@@ -18,7 +20,7 @@ use std::collections::BTreeMap;
 
 use redoubt_page::doublewrite::{self, DoublewriteArea};
 use redoubt_page::{
-    RecordKind, SpaceFlags, decompress, differing_ranges, finalize, layout, page_is_never_written,
+    RecordKind, SpaceFlags, decompress, differing_ranges, finalize, layout, page_is_never_written, verify,
 };
 use redoubt_redo::mariadb::RecordReader;
 use redoubt_redo::{Lsn, PageId, PageNo, SpaceId};
@@ -26,6 +28,7 @@ use redoubt_workload::error::{Error, Result};
 use serde::Serialize;
 
 use super::base::{Base, identify, page_of, system_files};
+use super::clear::TornPages;
 use super::redo::Redo;
 use super::replay::{Page, Replayed};
 
@@ -52,6 +55,19 @@ pub struct Difference {
     pub last_change: String,
     /// The defect, when it is not about bytes.
     pub what: String,
+    /// Our whole page, and the server's.
+    #[serde(skip)]
+    pub images: Images,
+}
+
+/// Two page images. In text they are left out.
+#[derive(Clone, Default)]
+pub struct Images(pub [Vec<u8>; 2]);
+
+impl std::fmt::Debug for Images {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} bytes", self.0.each_ref().map(Vec::len))
+    }
 }
 
 /// Result of a comparison.
@@ -71,12 +87,17 @@ pub struct Report {
     pub stale_undo: u64,
     /// Excluded: in the doublewrite area.
     pub doublewrite: u64,
+    /// Compared from their copies: encrypted pages that a kill tore and that the recovery left torn.
+    pub torn: u64,
     /// Files compared.
     pub files: u64,
     /// Differences, the first hundred.
     pub differences: Vec<Difference>,
     /// All differences.
     pub differing: u64,
+    /// Messages of the server with the first difference.
+    #[serde(skip)]
+    pub log: String,
 }
 
 /// Differences that are kept in full.
@@ -92,8 +113,12 @@ impl Report {
         self.freed += other.freed;
         self.stale_undo += other.stale_undo;
         self.doublewrite += other.doublewrite;
+        self.torn += other.torn;
         self.files += other.files;
         self.differing += other.differing;
+        if self.log.is_empty() {
+            self.log.clone_from(&other.log);
+        }
         let room = KEPT_DIFFERENCES.saturating_sub(self.differences.len());
         self.differences.extend(other.differences.iter().take(room).cloned());
     }
@@ -117,6 +142,7 @@ impl Report {
             lsns: [0, 0],
             last_change: String::new(),
             what,
+            images: Images::default(),
         });
     }
 }
@@ -252,7 +278,13 @@ impl File<'_> {
                     report.differs(self.difference(id, Some(page), &page.image, &uncompressed));
                 }
             }
-            Ok(None) => report.differs(self.difference(id, Some(page), &finalized, theirs)),
+            Ok(None) => {
+                let mut difference = self.difference(id, Some(page), &finalized, theirs);
+                if let Err(error) = verify(theirs, self.flags) {
+                    difference.what = format!("the server's page: {error}");
+                }
+                report.differs(difference);
+            }
             Err(error) => {
                 let mut difference = self.difference(id, Some(page), &finalized, theirs);
                 difference.what = format!("the server's page cannot be taken apart: {error}");
@@ -281,6 +313,7 @@ impl File<'_> {
             lsns: [lsn(ours), lsn(theirs)],
             last_change: page.map_or_else(|| "none".to_owned(), |page| self.last_change(page)),
             what: String::new(),
+            images: Images([ours.to_vec(), theirs.to_vec()]),
         }
     }
 
@@ -319,5 +352,16 @@ pub fn compare_ends(ours: Lsn, theirs: Lsn, report: &mut Report) {
             "ib_logfile0",
             format!("the redo ends at {ours} for us and at {theirs} for the server"),
         );
+    }
+}
+
+/// Pages that are torn after a recovery must have been torn `before`.
+pub fn compare_torn(before: &TornPages, theirs: &TornPages, report: &mut Report) {
+    for (path, page_no) in theirs {
+        report.torn += 1;
+        if !before.contains(&(path.clone(), *page_no)) {
+            report
+                .file_differs(path, format!("page {page_no} is torn after the recovery and was not before"));
+        }
     }
 }

@@ -253,19 +253,31 @@ impl Recorded {
         Ok(super::recovery::Options { keys: self.keys.clone(), ..self.setup.recovery(small_pool)? })
     }
 
-    /// The page files as the kill left them, and the redo that its checkpoint needs. To be called before the directory
-    /// is recovered.
+    /// The state of the directory after the kill. To be called before the directory is recovered.
     ///
     /// # Errors
     /// Those of reading it.
-    pub fn killed_state(&self) -> Result<(Base, Redo)> {
+    pub fn killed_state(&self) -> Result<KilledState> {
         let mut base = Base::read_killed(&self.killed)?;
-        if self.keys.is_some() {
-            clear::decrypt(&mut base.files)?;
-        }
         let redo = Redo::from_files(&[&self.killed.join("ib_logfile0")], base.start_lsn())?;
-        Ok((base, redo))
+        let mut torn = clear::TornPages::default();
+        if self.keys.is_some() {
+            let copies = base.doublewritten.take();
+            torn = clear::decrypt(&mut base.files, copies.as_ref(), redo.end_lsn)?.torn;
+        }
+        Ok(KilledState { base, redo, torn })
     }
+}
+
+/// The state of a directory after a kill.
+#[derive(Debug)]
+pub struct KilledState {
+    /// The page files, in clear and with torn pages taken from the doublewrite area.
+    pub base: Base,
+    /// The redo that its checkpoint needs.
+    pub redo: Redo,
+    /// Encrypted pages that were torn.
+    pub torn: clear::TornPages,
 }
 
 /// A directory in which histories run.
@@ -374,7 +386,8 @@ impl Workshop {
         let keys = self.keys(setup)?;
         let stored = keys.is_some().then(|| base.clone());
         if keys.is_some() {
-            clear::decrypt(&mut base.files)?;
+            let end_lsn = base.start_lsn();
+            clear::decrypt(&mut base.files, None, end_lsn)?;
         }
         server.start()?;
         let crash = match work(&server) {
@@ -517,11 +530,13 @@ pub(super) fn import(server: &Server, in_dialect: impl Fn(&str) -> String) -> Re
     execute(&mut conn, "ALTER TABLE d0.imported IMPORT TABLESPACE")
 }
 
-/// Everything logged so far reaches the log file.
+/// Everything logged so far reaches the log file. The last table is renamed, so that each history renames a file that
+/// is there at its end.
 fn make_durable(server: &Server) -> Result<()> {
     let mut conn = server.connect()?;
     execute(&mut conn, "SET GLOBAL innodb_flush_log_at_trx_commit = 1")?;
-    execute(&mut conn, "CREATE TABLE mysql.oracle_end (a INT) ENGINE=InnoDB")?;
+    execute(&mut conn, "CREATE TABLE mysql.oracle_created (a INT) ENGINE=InnoDB")?;
+    execute(&mut conn, "RENAME TABLE mysql.oracle_created TO mysql.oracle_end")?;
     execute(&mut conn, "INSERT INTO mysql.oracle_end VALUES (1)")
 }
 

@@ -26,7 +26,7 @@ use redoubt_workload::error::{Error, Result};
 use serde::Serialize;
 
 use super::base::{Base, identify};
-use super::history::{Recorded, Workshop};
+use super::history::{KilledState, Recorded, Workshop};
 use super::recovery::next_directory;
 use super::redo::{Note, Redo};
 use super::replay::{Replayed, replay};
@@ -73,7 +73,7 @@ pub fn pass(workshop: &Workshop, recorded: &Recorded) -> Result<Passed> {
 pub fn pass_killed(workshop: &Workshop, recorded: &Recorded) -> Result<Passed> {
     let directory = next_directory(workshop.path());
     std::fs::create_dir(&directory).map_err(Error::io_at("create", &directory))?;
-    let (base, redo) = recorded.killed_state()?;
+    let KilledState { base, redo, .. } = recorded.killed_state()?;
     let passed = import(&directory, &base, &redo.bytes)
         .map_err(node("import the killed server into a node"))
         .and_then(|volume| {

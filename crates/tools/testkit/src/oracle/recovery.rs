@@ -56,6 +56,10 @@ pub struct Recovered {
     pub files: BTreeMap<String, Vec<u8>>,
     /// Pages of them that were encrypted.
     pub encrypted_pages: u64,
+    /// Of these: torn in their file and taken from the doublewrite area, as the server reads them.
+    pub torn: clear::TornPages,
+    /// The server's messages.
+    pub log: String,
     /// How long the server ran.
     pub took: Duration,
 }
@@ -237,8 +241,12 @@ pub fn recover_in_place(directory: &Path, log_size_bytes: u64, options: &Options
         return Err(Error::Violation(format!("the server wrote to its log before it stopped:\n{text}")));
     }
     let mut files = tablespace_files(directory, &mut BTreeSet::new())?;
-    let encrypted_pages = if options.keys.is_some() { clear::decrypt(&mut files)? } else { 0 };
-    Ok(Outcome::Recovered(Recovered { end_lsn, files, encrypted_pages, took }))
+    let cleared = match options.keys {
+        Some(_) => clear::decrypt(&mut files, None, end_lsn)?,
+        None => clear::Cleared::default(),
+    };
+    let (encrypted_pages, torn) = (cleared.pages, cleared.torn);
+    Ok(Outcome::Recovered(Recovered { end_lsn, files, encrypted_pages, torn, log: text, took }))
 }
 
 /// Header and checkpoints: a server that adds anything to its log also makes a checkpoint after it at its end.

@@ -6,19 +6,21 @@
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-use redoubt_page::doublewrite::copies;
-use redoubt_page::layout::page_id;
-use redoubt_page::{RecordKind, flags_of_page0};
+use redoubt_page::doublewrite::{TRX_SYS_PAGE_NO, copies, locate};
+use redoubt_page::encryption::key_version;
+use redoubt_page::layout::{page_id, page_lsn};
+use redoubt_page::{RecordKind, flags_of_page0, verify};
 use redoubt_redo::PageId;
-use redoubt_redo::mariadb::varint;
+use redoubt_redo::mariadb::{RecordReader, varint};
 use redoubt_testkit::fetched::find_or_skip;
 use redoubt_testkit::generator::Config;
 use redoubt_testkit::oracle::base::Base;
 use redoubt_testkit::oracle::campaign::{Kind, Plan, run};
-use redoubt_testkit::oracle::check::{Checked, check_cut, every_cut, random_cuts};
+use redoubt_testkit::oracle::check::{Checked, check_cut, check_whole, every_cut, random_cuts};
 use redoubt_testkit::oracle::compare::compare;
-use redoubt_testkit::oracle::history::{Recorded, Setup, Workshop};
+use redoubt_testkit::oracle::history::{KilledState, Recorded, Setup, Workshop};
 use redoubt_testkit::oracle::recovery::{Crash, Outcome, next_directory, recover};
 use redoubt_testkit::oracle::redo::{MtrIndex, Redo, RunIndex};
 use redoubt_testkit::oracle::refused::refused_by_both;
@@ -246,6 +248,69 @@ fn a_page_that_a_kill_tore_is_read_from_the_doublewrite_area() {
     file.write_all_at(&vec![0x5a; half], page_at + half as u64).unwrap();
     let mended = Base::read_killed(&recorded.killed).unwrap();
     assert_eq!(mended.page(&path, page_no, copy.len()), Some(copy.as_slice()), "page {page_no} of {path}");
+}
+
+/// Encrypted pages of `full_crc32` do not show their tablespace. Stock recovery reads a torn one from the doublewrite
+/// area and leaves its file as it is.
+#[test]
+fn torn_encrypted_page_stays_torn_in_its_file() {
+    let workshop = Workshop::new(None).unwrap();
+    let setup = Setup { encrypted: true, pool_mib: 8, ..PLAIN };
+    let config = Config { seed: 11, page_size_bytes: setup.page_size_bytes, large_undo: false };
+    let (recorded, _) = workshop.random(setup, config, 350).unwrap();
+    assert!(recorded.crash.is_none(), "{:?}", recorded.crash);
+    let killed = recorded.killed_state().unwrap();
+    let already_torn = killed.torn.len() as u64;
+    let size = setup.page_size_bytes as usize;
+    let (path, page_no, page) = written_and_encrypted(&recorded, &killed).expect("an encrypted page");
+    let system_path = recorded.killed.join("ibdata1");
+    let system_file = std::fs::read(&system_path).unwrap();
+    let system_flags = flags_of_page0(&system_file).unwrap();
+    let trx_sys = system_file.chunks_exact(size).nth(TRX_SYS_PAGE_NO as usize).unwrap();
+    let first = locate(trx_sys, system_flags).unwrap().unwrap().block_1_page_no as usize;
+    // Not over the copy of a page that the kill tore.
+    let needed: Vec<_> = killed.torn.iter().map(|(_, page_no)| *page_no).collect();
+    let is_needed = |copy: &[u8]| page_id(copy).is_some_and(|id| needed.contains(&id.page_no.0));
+    let slot = system_file.chunks_exact(size).skip(first).position(|copy| !is_needed(copy)).unwrap();
+    let write = |path: &Path, page_no: usize, bytes: &[u8]| {
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.write_all_at(bytes, (page_no * size) as u64).unwrap();
+    };
+    write(&system_path, first + slot, &page);
+    let file = recorded.killed.join(&path);
+    let half_written = [&page[..size / 2], &[0x5a].repeat(size / 2)].concat();
+    write(&file, page_no as usize, &half_written);
+
+    let torn = recorded.killed_state().unwrap().torn;
+    assert!(torn.contains(&(path.clone(), page_no)), "page {page_no} of {path}: {torn:?}");
+    let checked = check_whole(&workshop, &recorded, None).unwrap();
+    assert!(checked.is_sound(), "{:?}\n{}", checked.report.differences, checked.refusal);
+    assert_eq!((checked.from_killed, checked.report.torn), (1, already_torn + 1), "page {page_no} of {path}");
+    let left = std::fs::read(&file).unwrap();
+    assert!(left.chunks_exact(size).nth(page_no as usize) == Some(&half_written), "page {page_no} of {path}");
+}
+
+/// A page that recovery reads and does not change: encrypted, in the redo, and in its file as of its last change.
+fn written_and_encrypted(recorded: &Recorded, killed: &KilledState) -> Option<(String, u32, Vec<u8>)> {
+    let (base, redo) = (&killed.base, &killed.redo);
+    let changed = replay(base, redo, redo.end_lsn, None).unwrap().pages;
+    let is_read = |id: PageId, image: &[u8]| {
+        let Some(page) = changed.get(&id).filter(|page| !page.freed) else { return false };
+        let inits =
+            page.runs.iter().flat_map(|(_, _, run)| RecordReader::new(redo.run_bytes(&redo.runs[*run])));
+        let mut kinds = inits.map(|record| RecordKind::of(&record.unwrap().body));
+        page_lsn(image) == page.runs.last().map(|(_, end_lsn, _)| *end_lsn)
+            && kinds.all(|kind| !matches!(kind, RecordKind::InitPage | RecordKind::FreePage))
+    };
+    base.spaces().unwrap().iter().filter(|(space, _)| space.0 > 0).find_map(|(space, at)| {
+        let bytes = std::fs::read(recorded.killed.join(&at.path)).unwrap();
+        let pages = (0..).zip(bytes.chunks_exact(at.flags.physical_page_size_bytes()));
+        let found = pages.map(|(page_no, page)| (PageId::new(space.0, page_no), page)).find(|(id, page)| {
+            let is_whole = verify(page, at.flags).is_ok() && !at.flags.is_row_format_compressed();
+            is_whole && key_version(page, *id, at.flags) > 0 && is_read(*id, page)
+        });
+        found.map(|(id, page)| (at.path.clone(), id.page_no.0, page.to_vec()))
+    })
 }
 
 /// Crashes of MySQL in the middle of statements, with undo tablespaces that are truncated and without.

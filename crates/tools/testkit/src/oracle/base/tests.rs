@@ -32,8 +32,10 @@ fn an_encrypted_page_that_the_kill_tore_comes_from_the_doublewrite_area() {
     let mut file = vec![0; 8 * PAGE_LEN_BYTES];
     file.extend_from_slice(&new[..12_288]);
     file.extend_from_slice(&old[12_288..]);
-    let mend =
-        |file: &mut [u8], copies: &[u8]| mend_file(file, (UNDO, FLAGS), 0, (copies, FLAGS, Lsn(7_000)));
+    let mend = |file: &mut [u8], copies: &[u8]| {
+        let copies = Copies { bytes: copies.to_vec(), system_flags: FLAGS };
+        mend_file(file, (UNDO, FLAGS), 0, (&copies, Lsn(7_000)));
+    };
     let torn = file.clone();
     mend(&mut file, &encrypted_page(8_000, 1));
     assert!(file == torn, "that copy is newer than the redo");

@@ -31,7 +31,7 @@ fn with_foreign_page(page_no: usize) -> Result<Vec<u8>> {
     let mut bytes = system_tablespace();
     put(&mut bytes, page_no * PAGE_LEN_BYTES, &0xfa64_0042_u32.to_be_bytes());
     let mut files = BTreeMap::from([("ibdata1".to_owned(), bytes)]);
-    decrypt(&mut files)?;
+    decrypt(&mut files, None, Lsn(u64::MAX))?;
     Ok(files.remove("ibdata1").unwrap())
 }
 
