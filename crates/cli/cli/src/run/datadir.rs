@@ -47,6 +47,10 @@ struct Marker {
     /// Generation of the last attach from this directory.
     #[serde(default)]
     generation: Option<u64>,
+    /// Name under which this directory attaches the volume, written before the request. It has a random part. So an
+    /// attach whose answer did not arrive is known to be of this directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attaching: Option<String>,
 }
 
 /// The volume whose files a directory holds; `None` without a valid marker.
@@ -115,6 +119,7 @@ impl DataDirectory {
                     volume_id: volume_id.to_owned(),
                     volume: self.volume.clone(),
                     generation: None,
+                    attaching: None,
                 };
                 self.write_marker(marker)
             }
@@ -128,8 +133,10 @@ impl DataDirectory {
     /// [`CliError::TakenOver`].
     pub fn check_not_taken(&self, volume: &VolumeStatus) -> Result<()> {
         let own = self.marker.as_ref().and_then(|marker| marker.generation);
+        let attaching = self.marker.as_ref().and_then(|marker| marker.attaching.as_ref());
+        let is_own_attach = attaching == Some(&volume.attached_by);
         let taken = own.map_or(volume.state != "ready", |own| volume.generation > own);
-        if !taken {
+        if !taken || is_own_attach {
             return Ok(());
         }
         Err(CliError::TakenOver(format!(
@@ -139,13 +146,29 @@ impl DataDirectory {
         )))
     }
 
-    /// Remembers the generation that [`Self::check_not_taken`] compares with. [`Self::check_volume`] comes first.
+    /// Remembers, durably, the name of an attach that may follow, and returns it. [`Self::check_volume`] comes first.
+    ///
+    /// # Errors
+    /// [`CliError::Io`].
+    pub fn note_attaching(&mut self, who: String) -> Result<String> {
+        self.change_marker(|marker| marker.attaching = Some(who.clone()))?;
+        Ok(who)
+    }
+
+    /// Remembers the generation that [`Self::check_not_taken`] compares with.
     ///
     /// # Errors
     /// [`CliError::Io`].
     pub fn note_attached(&mut self, generation: u64) -> Result<()> {
+        self.change_marker(|marker| marker.generation = Some(generation))
+    }
+
+    fn change_marker(&mut self, change: impl FnOnce(&mut Marker)) -> Result<()> {
         match self.marker.take() {
-            Some(marker) => self.write_marker(Marker { generation: Some(generation), ..marker }),
+            Some(mut marker) => {
+                change(&mut marker);
+                self.write_marker(marker)
+            }
             None => Err(CliError::Usage(format!(
                 "{} lost its marker during the check; try again",
                 self.path.display()
@@ -154,14 +177,16 @@ impl DataDirectory {
     }
 
     fn write_marker(&mut self, marker: Marker) -> Result<()> {
-        let text = serde_json::to_string(&marker)
+        let mut text = serde_json::to_string(&marker)
             .map_err(|error| CliError::io("write", self.path.join(MARKER), error.into()))?;
-        // One write that only ever grows: no moment at which the file is empty.
-        self.lock
-            .write_all_at(text.as_bytes(), 0)
-            .and_then(|()| self.lock.set_len(text.len() as u64))
-            .and_then(|()| self.lock.sync_all())
-            .map_err(|error| CliError::io("write", self.path.join(MARKER), error))?;
+        let mut write = || {
+            // One write that only ever grows: at no time is the file empty, or does it end with an earlier text.
+            let len = usize::try_from(self.lock.metadata()?.len()).unwrap_or(usize::MAX);
+            text.extend(std::iter::repeat_n(' ', len.saturating_sub(text.len())));
+            self.lock.write_all_at(text.as_bytes(), 0)?;
+            self.lock.sync_all()
+        };
+        write().map_err(|error| CliError::io("write", self.path.join(MARKER), error))?;
         self.marker = Some(marker);
         Ok(())
     }

@@ -79,7 +79,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     let filled = directory.prepare(&mut client, &server)?;
     // Again: the node closes a connection that has been idle for long.
     let mut client = Client::connect(&connector)?;
-    let who = format!("{} process {} on {}", host_name(), std::process::id(), path.display());
+    let who = directory.note_attaching(new_attach_name(&path))?;
     let attach = Request::Attach { volume: volume_name.clone(), who, server: named };
     let attachment = match client.call(&attach)? {
         Reply::Attached(attachment) => attachment,
@@ -219,6 +219,12 @@ fn pass_page_reading(command: &mut Command, arguments: &RunArguments, cache_dire
         Some(directory) => command.env("REDOUBT_PAGE_CACHE_DIRECTORY", directory),
         None => command.env_remove("REDOUBT_PAGE_CACHE_DIRECTORY"),
     };
+}
+
+/// Name of one attach, which no other attach has.
+fn new_attach_name(datadir: &Path) -> String {
+    let (process, attach) = (std::process::id(), fastrand::u64(..));
+    format!("{} process {process} on {} (attach {attach:016x})", host_name(), datadir.display())
 }
 
 fn host_name() -> String {

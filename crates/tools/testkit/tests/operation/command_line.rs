@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+mod half_attach;
 mod import;
 mod run;
 

@@ -1,0 +1,85 @@
+//! `redoubt run --no-takeover` after an attach whose answer did not arrive: the volume is still this directory's.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use redoubt_testkit::command::{Outcome, PATIENCE};
+use redoubt_testkit::node::Node;
+use redoubt_workload::launcher::find_redoubt;
+use redoubt_workload::process::poll_until;
+
+use super::{node, text};
+
+/// Another server has the volume.
+const TAKEN_OVER: i32 = 3;
+
+/// Passes connections on to a node, and nothing of the node once the client has sent a request to attach.
+fn without_answer_to_attach(node: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let server = TcpStream::connect(node).unwrap();
+            let (from_node, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || pass(client, server));
+            std::thread::spawn(move || pass(from_node, to_client));
+        }
+    });
+    address
+}
+
+/// Passes bytes on until the end. A request to attach ends the other direction, which would carry the answer.
+fn pass(mut from: TcpStream, mut to: TcpStream) {
+    let (mut seen, mut bytes) = (Vec::new(), vec![0; 1 << 16]);
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        seen.extend_from_slice(&bytes[..count]);
+        if seen.windows(8).any(|window| window == b"\"attach\"") {
+            // The node gets the request; the client gets no byte more.
+            let _ = from.shutdown(Shutdown::Write);
+        }
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+}
+
+fn arguments<'a>(node: &'a str, datadir: &'a Path) -> Vec<&'a str> {
+    let mut arguments = vec!["run", "--node", node, "--volume", "v", "--datadir", text(datadir)];
+    arguments.extend(["--no-takeover", "--", "mariadbd", "--no-defaults", "--bootstrap", "--user=root"]);
+    arguments
+}
+
+fn generation(node: &Node) -> u64 {
+    node.status("v").unwrap()["volumes"][0]["generation"].as_u64().unwrap()
+}
+
+#[test]
+fn attach_without_answer_does_not_lock_its_directory_out() {
+    let node = node();
+    node.create_volume("v").unwrap();
+    let redoubt = find_redoubt().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (own, other) = (directory.path().join("own"), directory.path().join("other"));
+    let address = node.address().to_string();
+    let run = |datadir: &Path| Outcome::of(&redoubt, arguments(&address, datadir), PATIENCE).unwrap();
+    run(&own).require_success().unwrap();
+    assert_eq!(generation(&node), 1);
+
+    let cut = without_answer_to_attach(node.address()).to_string();
+    let mut half = Command::new(&redoubt);
+    half.args(arguments(&cut, &own)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut half = half.spawn().unwrap();
+    poll_until("the attach without answer", PATIENCE, || Ok((generation(&node) == 2).then_some(()))).unwrap();
+    half.kill().unwrap();
+    half.wait().unwrap();
+
+    run(&own).require_success().unwrap();
+    assert_eq!(generation(&node), 3);
+    // Another directory takes the volume; then the first is refused, whatever it had begun before.
+    let taking: Vec<_> =
+        arguments(&address, &other).into_iter().filter(|word| *word != "--no-takeover").collect();
+    Outcome::of(&redoubt, taking, PATIENCE).unwrap().require_success().unwrap();
+    run(&own).require_failure(TAKEN_OVER, &["--no-takeover", "attached by"]).unwrap();
+}
