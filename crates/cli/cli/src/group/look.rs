@@ -3,8 +3,9 @@
 //! The list of members is that of the server that has a majority and the newest epoch. A server's report about itself
 //! (its state, its position) counts more than the reports of others about it.
 //!
-//! All servers are asked at the same time. Each has a connection that is kept for the next look, and a deadline, so
-//! that a stopped server does not delay the output for the others.
+//! All servers are asked at the same time, each by a thread of its own ([`Worker`]) over a connection that is kept for
+//! the next look. A look has one deadline, however the servers and name servers behave: a thread that still waits then
+//! is left alone, and asked again once it has returned.
 
 use super::args::Login;
 use super::sql::{Address, Connection, SqlError};
@@ -12,7 +13,8 @@ use crate::error::{CliError, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
 
 const DEFAULT_SOCKET: &str = "/run/mysqld/mysqld.sock";
 const DEFAULT_PORT: u16 = 3306;
@@ -20,6 +22,8 @@ const DEFAULT_PORT: u16 = 3306;
 const PROVIDER: &str = "Redoubt Group";
 /// A server that does not answer within this time is shown as unreachable.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time after the deadline in which a server's own error may come.
+const GRACE: Duration = Duration::from_millis(500);
 /// Time without a message after which a member is away, as in the library.
 const AWAY_MS: u64 = 3000;
 /// Number of missing write sets from which flow control (`pace` of the library) excludes a member: it has to catch up
@@ -88,15 +92,21 @@ pub struct ServerLook {
 }
 
 /// Asks the same servers again and again.
-pub struct Observer {
-    asked: Vec<Asked>,
-    user: String,
-    password: Option<String>,
-}
+pub struct Observer(Vec<Asked>);
 
 struct Asked {
     name: String,
+    requests: Sender<Instant>,
+    answers: Receiver<std::result::Result<Answer, String>>,
+    /// It has not returned from its last request.
+    is_busy: bool,
+}
+
+/// The thread that asks one server. It ends with its [`Observer`], once its last request has returned.
+struct Worker {
     address: Address,
+    user: String,
+    password: Option<String>,
     connection: Option<Connection>,
 }
 
@@ -126,22 +136,22 @@ impl Observer {
     /// An observer of the servers that the command line names.
     ///
     /// # Errors
-    /// [`CliError::Usage`] for an invalid name, [`CliError::Io`] for the file with the password.
+    /// [`CliError::Usage`] for an invalid name, [`CliError::Io`] for the file with the password or without a thread.
     pub fn new(login: &Login) -> Result<Self> {
         let named =
             if login.server.is_empty() { vec![DEFAULT_SOCKET.to_owned()] } else { login.server.clone() };
-        let asked = |name: String| {
-            let address = parse(&name).ok_or_else(|| {
-                CliError::Usage(format!("{name:?} is no server: HOST, HOST:PORT or the path of a socket"))
-            })?;
-            Ok(Asked { name, address, connection: None })
-        };
         let password = match &login.password_file {
             Some(file) => Some(first_line(file)?),
             None => std::env::var("MYSQL_PWD").ok(),
         };
-        let asked = named.into_iter().map(asked).collect::<Result<_>>()?;
-        Ok(Self { asked, user: login.user.clone(), password })
+        let asked = |name: String| {
+            let address = parse(&name).ok_or_else(|| {
+                CliError::Usage(format!("{name:?} is no server: HOST, HOST:PORT or the path of a socket"))
+            })?;
+            let (user, password) = (login.user.clone(), password.clone());
+            Asked::start(name, Worker { address, user, password, connection: None })
+        };
+        named.into_iter().map(asked).collect::<Result<_>>().map(Self)
     }
 
     /// Asks all of them.
@@ -149,35 +159,66 @@ impl Observer {
     /// # Errors
     /// [`CliError::Usage`] if none of them answers as a member of a group, with each server's error.
     pub fn look(&mut self) -> Result<Look> {
-        let (user, password) = (self.user.as_str(), self.password.as_deref());
-        let answers: Vec<std::result::Result<Answer, String>> = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                self.asked.iter_mut().map(|asked| scope.spawn(|| asked.ask(user, password))).collect();
-            let joined = threads.into_iter().map(|thread| thread.join());
-            joined.map(|answer| answer.unwrap_or_else(|_| Err("an internal error".to_owned()))).collect()
-        });
-        let names = self.asked.iter().map(|asked| asked.name.as_str());
+        let until = Instant::now() + ANSWER_TIMEOUT;
+        self.0.iter_mut().for_each(|asked| asked.ask(until));
+        let answers: Vec<_> = self.0.iter_mut().map(|asked| asked.take(until + GRACE)).collect();
+        let names = self.0.iter().map(|asked| asked.name.as_str());
         compose(&names.zip(answers).collect::<Vec<_>>())
     }
 }
 
 impl Asked {
-    fn ask(&mut self, user: &str, password: Option<&str>) -> std::result::Result<Answer, String> {
-        let answer = self.try_ask(user, password).map_err(|error| words(&error));
+    fn start(name: String, mut worker: Worker) -> Result<Self> {
+        let (requests, requested) = mpsc::channel();
+        let (sender, answers) = mpsc::channel();
+        let work = move || {
+            while let Ok(until) = requested.recv()
+                && sender.send(worker.ask(until)).is_ok()
+            {}
+        };
+        let spawned = std::thread::Builder::new().name("redoubt-ask".to_owned()).spawn(work);
+        spawned.map_err(|error| CliError::io("start a thread for", Path::new(&name), error))?;
+        Ok(Self { name, requests, answers, is_busy: false })
+    }
+
+    fn ask(&mut self, until: Instant) {
+        // Its answer to an earlier look, which came too late.
+        if self.is_busy && self.answers.try_recv().is_ok() {
+            self.is_busy = false;
+        }
+        self.is_busy = self.is_busy || self.requests.send(until).is_ok();
+    }
+
+    fn take(&mut self, until: Instant) -> std::result::Result<Answer, String> {
+        match self.answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(answer) => {
+                self.is_busy = false;
+                answer
+            }
+            Err(RecvTimeoutError::Timeout) => Err(no_answer()),
+            Err(RecvTimeoutError::Disconnected) => Err("an internal error".to_owned()),
+        }
+    }
+}
+
+impl Worker {
+    fn ask(&mut self, until: Instant) -> std::result::Result<Answer, String> {
+        let answer = self.try_ask(until).map_err(|error| words(&error));
         if answer.is_err() {
             self.connection = None;
         }
         answer
     }
 
-    fn try_ask(&mut self, user: &str, password: Option<&str>) -> std::result::Result<Answer, SqlError> {
+    fn try_ask(&mut self, until: Instant) -> std::result::Result<Answer, SqlError> {
         // A kept connection may have ended with its server: then a new one.
-        if let Some(connection) = &mut self.connection
-            && let Ok(answer) = Answer::read(connection)
-        {
-            return Ok(answer);
+        if let Some(connection) = &mut self.connection {
+            connection.set_deadline(until);
+            if let Ok(answer) = Answer::read(connection) {
+                return Ok(answer);
+            }
         }
-        let connection = Connection::open(&self.address, user, password, ANSWER_TIMEOUT)?;
+        let connection = Connection::open(&self.address, &self.user, self.password.as_deref(), until)?;
         Answer::read(self.connection.insert(connection))
     }
 }
@@ -232,10 +273,11 @@ impl Answer {
 
 /// An error of a connection, for people: the system's error for a deadline is EAGAIN.
 fn words(error: &SqlError) -> String {
-    if error.is_timeout() {
-        return format!("it does not answer within {} s", ANSWER_TIMEOUT.as_secs());
-    }
-    error.to_string()
+    if error.is_timeout() { no_answer() } else { error.to_string() }
+}
+
+fn no_answer() -> String {
+    format!("it does not answer within {} s", ANSWER_TIMEOUT.as_secs())
 }
 
 fn pairs(rows: Vec<Vec<String>>) -> BTreeMap<String, String> {

@@ -1,5 +1,6 @@
 //! `redoubt group status --listen`: the page of a group.
 
+use super::args::Login;
 use super::look::Observer;
 use crate::error::Result;
 use crate::output::announce;
@@ -9,8 +10,8 @@ use redoubt_statuspage::{OptionNames, PageSettings, StatusPage};
 /// Serves it until SIGTERM or SIGINT. That no server answers is shown on the page, and no reason to end.
 ///
 /// # Errors
-/// [`crate::error::CliError::StatusPage`] if the address cannot be used.
-pub fn serve(mut observer: Observer, listen: &str, allow_remote: bool, host_names: &[String]) -> Result<()> {
+/// As [`Observer::new`]; [`crate::error::CliError::StatusPage`] if the address cannot be used.
+pub fn serve(login: &Login, listen: &str, allow_remote: bool, host_names: &[String]) -> Result<()> {
     let settings = PageSettings {
         listen: listen.to_owned(),
         allow_remote,
@@ -19,6 +20,7 @@ pub fn serve(mut observer: Observer, listen: &str, allow_remote: bool, host_name
     };
     // Before any thread is started, so that all inherit the mask.
     let signals = Signals::block(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
+    let mut observer = Observer::new(login)?;
     let page = StatusPage::bind(&settings)?;
     let address = page.address();
     let _running =

@@ -8,12 +8,14 @@
 //! Layout of a packet: length in 3 bytes (little-endian), sequence number in 1 byte, payload. A payload of the greatest
 //! length would continue in the next packet; no answer to these statements is near it, so it is an error.
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use sha1::{Digest, Sha1};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const PROTOCOL_VERSION: u8 = 10;
 const MAX_PAYLOAD_LEN: usize = (1 << 24) - 1;
@@ -103,26 +105,74 @@ const fn cut_short() -> SqlError {
     SqlError::Protocol("it is cut short")
 }
 
-trait Stream: Read + Write + Send {}
-impl<S: Read + Write + Send> Stream for S {}
+/// A socket whose calls end at a deadline, however many there are.
+struct Timed {
+    socket: Socket,
+    until: Instant,
+}
+
+enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+/// The time up to a deadline.
+///
+/// # Errors
+/// `TimedOut` if there is none.
+fn time_up_to(until: Instant) -> std::io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+impl Read for Timed {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let timeout = Some(time_up_to(self.until)?);
+        match &mut self.socket {
+            Socket::Unix(socket) => socket.set_read_timeout(timeout).and_then(|()| socket.read(out)),
+            Socket::Tcp(socket) => socket.set_read_timeout(timeout).and_then(|()| socket.read(out)),
+        }
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let timeout = Some(time_up_to(self.until)?);
+        match &mut self.socket {
+            Socket::Unix(socket) => socket.set_write_timeout(timeout).and_then(|()| socket.write(bytes)),
+            Socket::Tcp(socket) => socket.set_write_timeout(timeout).and_then(|()| socket.write(bytes)),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
 
 /// A connection after the login.
 pub struct Connection {
-    stream: Box<dyn Stream>,
+    stream: Timed,
     /// Sequence number of the next packet, in either direction.
     sequence: u8,
 }
 
 impl Connection {
-    /// Connects and logs in. Each step waits for at most `timeout`.
+    /// Connects and logs in. All calls on the connection end at `until`; only the look-up of a host name may take
+    /// longer.
     ///
     /// # Errors
     /// [`SqlError`].
-    pub fn open(address: &Address, user: &str, password: Option<&str>, timeout: Duration) -> Result<Self> {
-        let stream = dial(address, timeout).map_err(failed("connect"))?;
+    pub fn open(address: &Address, user: &str, password: Option<&str>, until: Instant) -> Result<Self> {
+        let socket = dial(address, until).map_err(failed("connect"))?;
+        let stream = Timed { socket, until };
         let mut connection = Self { stream, sequence: 0 };
         connection.log_in(user, password.unwrap_or_default().as_bytes())?;
         Ok(connection)
+    }
+
+    /// Sets a new deadline of all calls.
+    pub fn set_deadline(&mut self, until: Instant) {
+        self.stream.until = until;
     }
 
     /// The rows of a statement as text (`NULL` for SQL NULL).
@@ -210,23 +260,16 @@ impl Connection {
     }
 }
 
-fn dial(address: &Address, timeout: Duration) -> std::io::Result<Box<dyn Stream>> {
+fn dial(address: &Address, until: Instant) -> std::io::Result<Socket> {
     match address {
-        Address::Socket(path) => {
-            let stream = UnixStream::connect(path)?;
-            stream.set_read_timeout(Some(timeout))?;
-            stream.set_write_timeout(Some(timeout))?;
-            Ok(Box::new(stream))
-        }
+        Address::Socket(path) => connect_unix(path, until).map(Socket::Unix),
         Address::Tcp { host, port } => {
             let mut last = ErrorKind::AddrNotAvailable.into();
             for address in (host.as_str(), *port).to_socket_addrs()? {
-                match TcpStream::connect_timeout(&address, timeout) {
+                match TcpStream::connect_timeout(&address, time_up_to(until)?) {
                     Ok(stream) => {
-                        stream.set_read_timeout(Some(timeout))?;
-                        stream.set_write_timeout(Some(timeout))?;
                         stream.set_nodelay(true)?;
-                        return Ok(Box::new(stream));
+                        return Ok(Socket::Tcp(stream));
                     }
                     Err(error) => last = error,
                 }
@@ -234,6 +277,15 @@ fn dial(address: &Address, timeout: Duration) -> std::io::Result<Box<dyn Stream>
             Err(last)
         }
     }
+}
+
+/// A server that accepts no connections fills its backlog; further connects wait then. The send timeout limits that.
+fn connect_unix(path: &Path, until: Instant) -> std::io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let address = SocketAddrUnix::new(path)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(time_up_to(until)?))?;
+    connect(&socket, &address)?;
+    Ok(socket.into())
 }
 
 /// Code, and after a `#` the SQL state, which a refusal before the login does not have.

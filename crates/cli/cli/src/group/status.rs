@@ -16,10 +16,10 @@ const LOOK: Duration = Duration::from_millis(500);
 /// # Errors
 /// [`CliError::Usage`] if no member answers, or with --check and --wait if not all is well.
 pub fn run(arguments: &GroupStatusArguments) -> Result<()> {
-    let mut observer = Observer::new(&arguments.login)?;
     if let Some(listen) = &arguments.listen {
-        return page::serve(observer, listen, arguments.allow_remote, &arguments.host_name);
+        return page::serve(&arguments.login, listen, arguments.allow_remote, &arguments.host_name);
     }
+    let mut observer = Observer::new(&arguments.login)?;
     if arguments.watch {
         let interval = Duration::from_secs(arguments.interval);
         let watch = Watch { interval, limit: arguments.count, json: arguments.json };

@@ -8,7 +8,7 @@ use crate::net::args::Selection;
 use redoubt_shm_control::net::{COLLAPSER_WORD, LEN_BYTES, LIMIT_WORD, Limit, Mode, Snapshot, find_memory};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A server with the library.
@@ -129,7 +129,9 @@ impl NetServer {
     /// [`CliError::Usage`] if another version wrote it; [`CliError::Io`].
     pub fn snapshot(&self) -> Result<Snapshot> {
         let mut bytes = Vec::new();
-        let mut file = File::open(&self.memory).map_err(|error| CliError::io("open", &self.memory, error))?;
+        // A process may give the name to a pipe; opening that must not wait.
+        let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&self.memory);
+        let mut file = opened.map_err(|error| CliError::io("open", &self.memory, error))?;
         // Every file with that name is read up to the expected length only.
         let limit = LEN_BYTES as u64 + 1;
         file.by_ref()

@@ -1,4 +1,10 @@
 use super::*;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 
 /// The answer of a server of a group.
 fn answer(name: &str, state: &str, epoch: u64, committed: i64, members: &[String]) -> Answer {
@@ -103,4 +109,75 @@ fn a_deadline_is_said_in_words() {
         assert_eq!(words(&io(kind)), "it does not answer within 2 s");
     }
     assert_eq!(words(&io(std::io::ErrorKind::ConnectionRefused)), "cannot connect: connection refused");
+}
+
+/// A socket whose backlog is full, with the connections in it.
+fn socket_with_full_backlog(path: &Path) -> (UnixListener, Vec<OwnedFd>) {
+    let listener = UnixListener::bind(path).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = SocketAddrUnix::new(path).unwrap();
+    let mut waiting = Vec::new();
+    loop {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        match connect(&socket, &address) {
+            Ok(()) => waiting.push(socket),
+            Err(Errno::AGAIN) => return (listener, waiting),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A server that sends the first bytes of a long greeting, one after the other, as long as its clients wait.
+fn slow_server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let bytes = [&[0xff, 0xff, 0x7f, 0][..], &[0; 1 << 16]].concat();
+            let sent = bytes.iter().try_for_each(|byte| {
+                std::thread::sleep(ANSWER_TIMEOUT / 20);
+                client.write_all(&[*byte])
+            });
+            assert!(sent.is_err(), "the client waited for all bytes");
+        }
+    });
+    address
+}
+
+/// Without a deadline of the whole look neither of them would ever return.
+#[test]
+fn servers_that_hang_do_not_stop_a_look() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let _full = socket_with_full_backlog(&path);
+    let (socket, slow) = (path.display().to_string(), slow_server().to_string());
+    let server = vec![socket.clone(), slow.clone()];
+    let login = Login { server, user: "root".to_owned(), password_file: None };
+    let mut observer = Observer::new(&login).unwrap();
+    for _ in 0..2 {
+        let said = observer.look().unwrap_err().to_string();
+        for server in [&socket, &slow] {
+            assert!(said.contains(&format!("{server}: it does not answer within 2 s")), "{said}");
+        }
+    }
+}
+
+/// A look does not wait for a thread that does not return, and the thread's late answer is not the next look's.
+#[test]
+fn thread_that_does_not_return_is_asked_again_later() {
+    let (requests, requested) = mpsc::channel();
+    let (sender, answers) = mpsc::channel();
+    let mut asked = Asked { name: "db1".to_owned(), requests, answers, is_busy: false };
+    let now = Instant::now();
+    for _ in 0..2 {
+        asked.ask(now);
+        assert_eq!(asked.take(now), Err(no_answer()));
+    }
+    assert_eq!(requested.try_iter().count(), 1, "it is busy");
+    sender.send(Err("late".to_owned())).unwrap();
+    asked.ask(now);
+    assert_eq!(requested.try_iter().count(), 1);
+    sender.send(Err("in time".to_owned())).unwrap();
+    assert_eq!(asked.take(now + ANSWER_TIMEOUT), Err("in time".to_owned()));
 }

@@ -28,7 +28,8 @@ fn scripted(answers: &[Vec<u8>]) -> (Connection, UnixStream) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(&answers.concat()).unwrap();
     theirs.shutdown(std::net::Shutdown::Write).unwrap();
-    (Connection { stream: Box::new(ours), sequence: 0 }, theirs)
+    let until = Instant::now() + Duration::from_secs(60);
+    (Connection { stream: Timed { socket: Socket::Unix(ours), until }, sequence: 0 }, theirs)
 }
 
 fn received(connection: Connection, mut server: UnixStream) -> Vec<u8> {
