@@ -18,6 +18,7 @@ mod error;
 mod export;
 mod group;
 mod import;
+mod logging;
 mod manual;
 mod net;
 mod node;
@@ -36,13 +37,15 @@ mod trace;
 mod volume;
 mod watch;
 
-use args::{Arguments, CertificatesCommand, Command, VolumeCommand};
+use args::{Arguments, CertificatesCommand, Command, LogFormat, VolumeCommand};
 use clap::Parser;
 use redoubt_console::output;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // The node has reported its error in its log then.
+    let is_reported = matches!(&arguments.command, Command::Node(node) if node.log_format == LogFormat::Json);
     let result = match arguments.command {
         Command::Node(node) => node::run(&node),
         Command::Run(run) => run::run(&run),
@@ -76,7 +79,9 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain!("redoubt: {error}");
+            if !is_reported {
+                complain!("redoubt: {error}");
+            }
             ExitCode::from(error.exit_status())
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::args::{LogArguments, LogFormat, NfsArguments, NodeArguments, PageArguments, StatusPageArguments};
 use crate::error::{CliError, Result};
+use crate::logging;
 use crate::output::announce;
 use crate::run::datadir::ids_of;
 use crate::signals::Signals;
@@ -13,7 +14,6 @@ use redoubt_node::{LogOptions, Node, NodeError, NodeOptions, PageOptions};
 use redoubt_pagestore::PageProtection;
 use redoubt_statuspage::{PageSettings, StatusPage};
 use redoubt_view::{ViewError, ViewSource};
-use std::io::IsTerminal;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,15 @@ const STOP_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// # Errors
 /// If directory or address cannot be used.
 pub fn run(arguments: &NodeArguments) -> Result<()> {
-    start_logging(arguments.log_format);
+    logging::start(arguments.log_format);
+    let served = serve(arguments);
+    if arguments.log_format == LogFormat::Json {
+        served.as_ref().err().into_iter().for_each(logging::report_failure);
+    }
+    served
+}
+
+fn serve(arguments: &NodeArguments) -> Result<()> {
     let page = status_page(&arguments.status)?;
     let nfs = nfs(&arguments.nfs)?;
     let mut options = options(arguments)?;
@@ -244,23 +252,4 @@ fn make_private_directory(path: &Path) -> Result<()> {
     }
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| CliError::io("create", path, error))
-}
-
-fn start_logging(format: LogFormat) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("REDOUBT_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(format == LogFormat::Text && std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        // Without this, a failed write to standard error would be reported on standard error, and panic.
-        .log_internal_errors(false);
-    match format {
-        LogFormat::Text => lines.init(),
-        // Fields of the event beside `timestamp` and `level`, as log collectors expect them; no span is ever open.
-        LogFormat::Json => {
-            lines.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
-        }
-    }
 }
