@@ -54,11 +54,20 @@ struct Running {
     directory: PathBuf,
 }
 
+/// A directory that is removed in the end, but not through mounts that strays of tests have left.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        cleanup::remove(&self.0);
+    }
+}
+
 /// A run under way.
 struct Run<'a> {
     settings: &'a Settings,
     /// Holds the jobs' temporary directories; short, for the sockets in them.
-    temporary: tempfile::TempDir,
+    temporary: Temporary,
     begin: Instant,
     running: Vec<Running>,
     outcomes: Vec<Outcome>,
@@ -74,7 +83,8 @@ pub fn run(jobs: Vec<Job>, settings: &Settings) -> Result<Vec<Outcome>> {
     let parent = std::env::temp_dir();
     let temporary = tempfile::Builder::new().prefix("rdt").rand_bytes(4).tempdir_in(&parent);
     let temporary = temporary.map_err(Error::io("make a directory in", &parent))?;
-    open_to_all(temporary.path(), 0o755)?;
+    let temporary = Temporary(temporary.keep());
+    open_to_all(&temporary.0, 0o755)?;
     let total = jobs.len();
     let mut run = Run {
         settings,
@@ -134,7 +144,7 @@ impl Run<'_> {
 
     fn start(&mut self, job: Job) -> Result<()> {
         self.count += 1;
-        let directory = self.temporary.path().join(self.count.to_string());
+        let directory = self.temporary.0.join(self.count.to_string());
         std::fs::create_dir(&directory).map_err(Error::io("create", &directory))?;
         // Some tests start processes of other users.
         open_to_all(&directory, 0o1777)?;
@@ -184,11 +194,7 @@ impl Run<'_> {
         let output = read(&running.log);
         let (verdict, passed, others) = judge(&running.job, ended.status, &output);
         self.append(&running.job, ended.status, &output)?;
-        if verdict == Verdict::Passed {
-            let _ = std::fs::remove_dir_all(&running.directory);
-        } else {
-            cleanup::clean(running.id, &running.directory);
-        }
+        cleanup::clean(running.id, &running.directory);
         let outcome = Outcome {
             verdict,
             passed,

@@ -60,7 +60,12 @@ impl Lab {
     }
 
     fn start(&self, options: &[&str]) -> Child {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_redoubt-runner"));
+        self.start_with(Command::new("env"), options)
+    }
+
+    /// Starts the runner through this command.
+    fn start_with(&self, mut command: Command, options: &[&str]) -> Child {
+        command.arg(env!("CARGO_BIN_EXE_redoubt-runner"));
         for (option, name) in [
             ("--programs", "programs.json"),
             ("--plan", "plan.txt"),
@@ -203,6 +208,45 @@ fn process_left_behind_is_killed_and_noted() {
     assert!(output.status.success(), "{text}");
     require(&text, &["note: package/t leaves left process", "sleep 1000"]);
     assert!(is_gone(lab.process("child")));
+}
+
+/// A test leaves a mount in its temporary directory, of a directory with a file. In a mount namespace of its own.
+fn run_with_mount_left(ending: &str) -> (Lab, Output, String) {
+    let body = format!("mkdir \"$TMPDIR/a b\" && mount --bind kept \"$TMPDIR/a b\" && {ending}");
+    let lab = Lab::new("volume package/t *", &[("mounts", &body)]);
+    std::fs::create_dir(lab.path("kept")).unwrap();
+    lab.write("kept/file", "");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--map-root-user", "--propagation", "private"]);
+    let (output, text) = ended(lab.start_with(command, &["--stage", "volume"]));
+    (lab, output, text)
+}
+
+fn has_mount_namespaces() -> bool {
+    let works = Command::new("unshare")
+        .args(["--mount", "--map-root-user", "mount", "--bind", "/", "/mnt"])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !works {
+        redoubt_test_support::skip("mounts left by a test", "unshare cannot make a mount namespace");
+    }
+    works
+}
+
+#[test]
+fn nothing_is_removed_through_a_mount_that_a_test_left() {
+    if !has_mount_namespaces() {
+        return;
+    }
+    for (ending, is_ok) in [("true", true), ("false", false)] {
+        let (lab, output, text) = run_with_mount_left(ending);
+        assert_eq!(output.status.success(), is_ok, "{text}");
+        assert!(lab.path("kept/file").exists(), "removed through the mount ({ending}): {text}");
+        let left: Vec<_> =
+            files(lab.directory.path()).into_iter().filter(|name| name.starts_with("rdt")).collect();
+        assert!(left.is_empty(), "{left:?}: {text}");
+    }
 }
 
 #[test]
