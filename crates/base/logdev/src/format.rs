@@ -50,7 +50,8 @@ pub(crate) const MIN_ROOM: usize = RECORD_HEADER_LEN + RECORD_ALIGN;
 
 const MAGIC: [u8; 8] = *b"RDBTLOG1";
 const VERSION: u32 = 2;
-/// Written before write units were known.
+/// Builds before 0.1.0 wrote it, before there were write units. It stays: 0.1.0 appends to such a segment when it finds
+/// one, so the segment may hold redo of 0.1.0.
 const VERSION_WITHOUT_UNIT: u32 = 1;
 const HEADER_CRC_AT: usize = 48;
 const RECORD_CRC_AT: usize = 28;

@@ -159,7 +159,7 @@ fn volume(out: &Out, directory: &Path) {
     }
     let identity = std::fs::read(directory.join("volume")).unwrap();
     out.put("node_files", &[&[3], &identity[..]].concat());
-    out.put("page_files", &[&[4], &page_files::legacy_journal()[..80]].concat());
+    out.put("page_files", &[&[4], &page_files::journal_start()[..]].concat());
     if let Ok(identity) = std::fs::read(directory.join("pages/pages.identity")) {
         out.put("page_files", &[&[2], &identity[..]].concat());
     }

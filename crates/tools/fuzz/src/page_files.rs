@@ -1,8 +1,8 @@
-//! The small files of a page store, and the journal of its first version: opened, or refused with an error; never a
+//! The identity file of a page store and the superblocks of its journal: opened, or refused with an error; never a
 //! panic, never a page that was not written as a whole.
 //!
-//! Input: a byte of flags (1: do not mend checksums; 2: `pages.identity` instead of the journal; 4: no identity file,
-//! as the first version had none), then the file's first bytes. The rest of the journal is that of a good one.
+//! Input: a byte of flags (1: keep wrong checksums; 2: `pages.identity` instead of the journal; 4: no identity file),
+//! then the file's first bytes. The rest of the journal is that of a good one.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,6 +15,9 @@ use redoubt_storage::sim::SimDisk;
 const JOURNAL: &str = "pages.journal";
 const IDENTITY: &str = "pages.identity";
 const PAGE: usize = 4096;
+const BLOCK: usize = 4096;
+const CRC_AT: usize = 64;
+const SUPERBLOCK_LEN: usize = 68;
 
 fn options() -> FilePageStoreOptions {
     FilePageStoreOptions {
@@ -24,33 +27,11 @@ fn options() -> FilePageStoreOptions {
     }
 }
 
-/// A journal as the first version wrote it: one batch of two pages.
-pub fn legacy_journal() -> Vec<u8> {
-    let images = [vec![0xa1; PAGE], vec![0xa2; PAGE]];
-    let mut out = b"RDBTPGJ1".to_vec();
-    out.extend_from_slice(&1u32.to_le_bytes());
-    out.extend_from_slice(&2u32.to_le_bytes());
-    out.extend_from_slice(&7u64.to_le_bytes());
-    out.extend_from_slice(&(2 * PAGE as u64).to_le_bytes());
-    out.extend_from_slice(&[0; 8]);
-    for (page_no, image) in images.iter().enumerate() {
-        for field in [1, page_no as u32, PAGE as u32, crc32c::crc32c(image)] {
-            out.extend_from_slice(&field.to_le_bytes());
-        }
-    }
-    mend_legacy(&mut out, 2);
-    out.resize(PAGE, 0);
-    out.extend(images.concat());
-    out
-}
-
-fn mend_legacy(bytes: &mut [u8], count: usize) {
-    let end = (40 + count.saturating_mul(16)).min(bytes.len());
-    if bytes.len() < 40 {
-        return;
-    }
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..32]), &bytes[40..end]);
-    bytes[32..36].copy_from_slice(&crc.to_le_bytes());
+/// How the journal of [`disk`] begins: the first superblock.
+pub fn journal_start() -> Vec<u8> {
+    let mut start = vec![0; SUPERBLOCK_LEN];
+    disk().open(JOURNAL).unwrap().read_at(0, &mut start).unwrap();
+    start
 }
 
 /// A store with two objects, as the present version leaves it.
@@ -91,16 +72,18 @@ pub fn run(data: &[u8]) {
         }
         replace(&disk, IDENTITY, &content);
     } else {
-        let mut content = legacy_journal();
-        content.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-        if flags & 1 == 0 {
-            let count = u32::from_le_bytes(content[12..16].try_into().unwrap());
-            mend_legacy(&mut content, count as usize);
-        }
+        disk.damage(JOURNAL, 0, |content| {
+            content.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            if flags & 1 == 0 {
+                for block in content.chunks_exact_mut(BLOCK).take(2) {
+                    let crc = crc32c::crc32c(&block[..CRC_AT]);
+                    block[CRC_AT..SUPERBLOCK_LEN].copy_from_slice(&crc.to_le_bytes());
+                }
+            }
+        });
         if flags & 4 != 0 {
             let _ = disk.remove(IDENTITY);
         }
-        replace(&disk, JOURNAL, &content);
     }
     let Ok(store) = FilePageStore::open_on(Arc::new(disk), None, options()) else { return };
     for object in [1, 2] {

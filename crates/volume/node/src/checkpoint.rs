@@ -12,27 +12,25 @@
 //! So a checkpoint costs the changes since the last one, however many files there are. The names file is replaced when
 //! its changes are longer than the full list.
 //!
-//! Format 1 had all the names in `checkpoint`, and no names file. It is read; the first checkpoint makes it format 2.
+//! Builds before 0.1.0 wrote format 1, which had all the names in `checkpoint`, and no names file. It is refused.
 
 pub mod names_file;
 
 use crate::error::NodeError;
 use crate::home::Folder;
 use crate::mark::Point;
-use crate::namespace::{FileEntry, LogFileEntry, NameChange, Namespace, ObjectEntry};
+use crate::namespace::{NameChange, Namespace};
 use names_file::{NamesEnd, NamesFile};
 use redoubt_redo::Lsn;
-use redoubt_storage::format_version::unknown_version;
+use redoubt_storage::format_version::{unknown_version, version_before_0_1_0};
 use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_sync::thread;
 use redoubt_wire::Seq;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 const FORMAT: u32 = 2;
-const FORMAT_WITH_NAMES: u32 = 1;
 const FILE_NAME: &str = "checkpoint";
 
 /// The node's own checkpoint of a volume: how far it is applied, and the names as of that point.
@@ -57,46 +55,6 @@ struct Stored {
     names: NamesEnd,
 }
 
-/// Contents of format 1. Its maps from paths and spaces are the inverse of the others.
-#[derive(Deserialize)]
-struct StoredWithNames {
-    applied_seq: u64,
-    applied_lsn: u64,
-    log_start_seq: u64,
-    log_start_lsn: u64,
-    names: StoredNames,
-}
-
-#[derive(Deserialize)]
-struct StoredNames {
-    next_file: u32,
-    next_object: u32,
-    directories: BTreeMap<String, u32>,
-    files: BTreeMap<u32, FileEntry>,
-    objects: BTreeMap<u32, ObjectEntry>,
-    system_files: Vec<(String, u64)>,
-    log_file: Option<LogFileEntry>,
-}
-
-impl StoredNames {
-    fn into_names(self) -> Namespace {
-        let mut names = Namespace::default();
-        names.apply(&[NameChange::Next { file: self.next_file, object: self.next_object }]);
-        names.apply(&[NameChange::SystemFiles(self.system_files)]);
-        names.apply(&self.log_file.map(NameChange::LogFile));
-        for (path, mode) in self.directories {
-            names.apply(&[NameChange::Directory(path, mode)]);
-        }
-        for (id, entry) in self.objects {
-            names.apply(&[NameChange::Object(id, entry)]);
-        }
-        for (id, entry) in self.files {
-            names.apply(&[NameChange::File(id, entry)]);
-        }
-        names
-    }
-}
-
 fn point(seq: u64, lsn: u64) -> Point {
     Point { seq: Seq(seq), lsn: Lsn(lsn) }
 }
@@ -104,7 +62,7 @@ fn point(seq: u64, lsn: u64) -> Point {
 /// The checkpoint of one volume on its disk. There is one at a time; it is the only writer of these files.
 pub struct CheckpointFiles {
     directory: Folder,
-    /// `None`: the checkpoint is of format 1.
+    /// `None`: the first checkpoint is being made.
     names: Option<NamesFile>,
     /// Number of the next names file. No number is used twice: a checkpoint whose write failed may be on disk all the
     /// same, and the file that it may refer to must stay.
@@ -127,27 +85,16 @@ impl CheckpointFiles {
     /// [`NodeError::Io`] or [`NodeError::Damaged`].
     pub fn open(directory: &Folder) -> Result<(Self, NodeCheckpoint), NodeError> {
         let body = read_checked(directory, FILE_NAME)?;
-        let format = check_format(directory, FILE_NAME, &body, FORMAT_WITH_NAMES..=FORMAT)?;
-        let (names_file, checkpoint) = if format == FORMAT_WITH_NAMES {
-            let stored: StoredWithNames = parse(directory, FILE_NAME, &body)?;
-            let checkpoint = NodeCheckpoint {
-                applied: point(stored.applied_seq, stored.applied_lsn),
-                log_start: point(stored.log_start_seq, stored.log_start_lsn),
-                names: Arc::new(stored.names.into_names()),
-            };
-            (None, checkpoint)
-        } else {
-            let stored: Stored = parse(directory, FILE_NAME, &body)?;
-            let (file, names) = NamesFile::open(directory, stored.names)?;
-            let checkpoint = NodeCheckpoint {
-                applied: point(stored.applied_seq, stored.applied_lsn),
-                log_start: point(stored.log_start_seq, stored.log_start_lsn),
-                names: Arc::new(names),
-            };
-            (Some(file), checkpoint)
+        check_format(directory, FILE_NAME, &body, FORMAT..=FORMAT)?;
+        let stored: Stored = parse(directory, FILE_NAME, &body)?;
+        let (names_file, names) = NamesFile::open(directory, stored.names)?;
+        let checkpoint = NodeCheckpoint {
+            applied: point(stored.applied_seq, stored.applied_lsn),
+            log_start: point(stored.log_start_seq, stored.log_start_lsn),
+            names: Arc::new(names),
         };
-        let next_number = names_file.as_ref().map_or(1, |names| names.number() + 1);
-        Ok((Self { directory: directory.clone(), names: names_file, next_number }, checkpoint))
+        let next_number = names_file.number() + 1;
+        Ok((Self { directory: directory.clone(), names: Some(names_file), next_number }, checkpoint))
     }
 
     /// Replaces the checkpoint. `changes` are those of the names since the last one, `all` returns the names with them.
@@ -213,7 +160,7 @@ fn remove_names_but(directory: &Folder, kept: Option<u64>) {
 }
 
 /// Rejects a file of a format that is not in `known` before any other field is read: a later format may have other
-/// fields. Returns the format.
+/// fields. Builds before 0.1.0 wrote the formats below `known`. Returns the format.
 ///
 /// # Errors
 /// [`NodeError::Damaged`] with the version found, the newest supported one, and the remedy.
@@ -231,7 +178,10 @@ pub fn check_format(
     if let Some(format) = u32::try_from(format).ok().filter(|format| known.contains(format)) {
         return Ok(format);
     }
-    let reason = unknown_version(format, *known.end());
+    let reason = match u32::try_from(format) {
+        Ok(format) if (1..*known.start()).contains(&format) => version_before_0_1_0(format, *known.end()),
+        _ => unknown_version(format, *known.end()),
+    };
     Err(NodeError::Damaged { path: directory.path().join(name), reason })
 }
 

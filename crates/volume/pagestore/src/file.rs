@@ -37,7 +37,6 @@ mod batch;
 mod heat;
 mod home;
 mod identity;
-mod legacy;
 mod objects;
 mod open;
 mod options;

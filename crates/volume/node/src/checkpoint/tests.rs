@@ -63,42 +63,19 @@ fn a_later_format_is_refused_by_name() {
     assert!(error.contains("its format has version 3") && error.contains("versions up to 2"), "{error}");
 }
 
-/// As format 1 had it, from a volume of an earlier version.
-const OF_FORMAT_1: &str = r#"{"format":1,"applied_seq":1197,"applied_lsn":43027875,"log_start_seq":664,
-    "log_start_lsn":43027859,"names":{"next_file":9,"next_object":4,"directories":{"mysql":448,"test":448},
-    "files":{"0":{"path":"ibdata1","tablespace":true,"mode":432,"len_bytes":12582912,"object":0,"first_byte":0},
-    "7":{"path":"test/t.ibd","tablespace":true,"mode":432,"len_bytes":65536,"object":3,"first_byte":0},
-    "8":{"path":"test/t.frm","tablespace":false,"mode":432,"len_bytes":900,"object":null,"first_byte":0}},
-    "paths":{"ibdata1":0,"test/t.frm":8,"test/t.ibd":7},
-    "objects":{"0":{"space":0,"flags":21,"name":null},"3":{"space":5,"flags":21,"name":"test/t.ibd"}},
-    "spaces":{"0":0,"5":3},"system_files":[["ibdata1",12582912]],
-    "log_file":{"file_size_bytes":100663296,"header":[1,2,3],"checkpoints":[[4],[5,6]]}}}"#;
-
 #[test]
-fn a_checkpoint_of_format_1_is_read_and_becomes_format_2_with_the_next_one() {
+fn format_before_0_1_0_is_refused_with_the_way_out() {
     let directory = tempfile::tempdir().unwrap();
     let folder = Folder::open(directory.path()).unwrap();
-    write_checked(&folder, FILE_NAME, OF_FORMAT_1.as_bytes()).unwrap();
+    let old = br#"{"format":1,"applied_seq":1197,"applied_lsn":43027875,"log_start_seq":664,
+        "log_start_lsn":43027859,"names":{"next_file":9,"next_object":4}}"#;
+    write_checked(&folder, FILE_NAME, old).unwrap();
     let before = std::fs::read(directory.path().join(FILE_NAME)).unwrap();
-    let (mut files, read) = CheckpointFiles::open(&folder).unwrap();
-    files.remove_leftovers();
-    assert_eq!(std::fs::read(directory.path().join(FILE_NAME)).unwrap(), before, "reading changes nothing");
-    assert_eq!((read.applied, read.log_start), (point(1197, 43_027_875), point(664, 43_027_859)));
-    let mut names = (*read.names).clone();
-    let (file, entry) = names.file_at("test/t.ibd").unwrap();
-    assert_eq!((file.0, entry.object, entry.len_bytes), (7, Some(3), 65_536));
-    assert_eq!(names.known_object_of_space(redoubt_redo::SpaceId(5)).unwrap().0, 3);
-    assert_eq!(names.directories().count(), 2);
-    assert_eq!(names.log_file().unwrap().checkpoints, [vec![4], vec![5, 6]]);
-
-    names.track();
-    let (created, _) = names.create("test/u.ibd", FileKind::Tablespace, 0o660);
-    assert_eq!(created.0, 9, "numbers go on");
-    let next = state(2000, &names);
-    write(&mut files, &next, &names.take_changes()).unwrap();
-    assert!(same(&CheckpointFiles::open(&folder).unwrap().1, &next));
-    let text = std::fs::read_to_string(directory.path().join(FILE_NAME)).unwrap();
-    assert!(text.contains(r#""format":2"#) && text.len() < 400, "{text}");
+    let error = CheckpointFiles::open(&folder).err().unwrap().to_string();
+    for part in [FILE_NAME, "version 1", "before Redoubt 0.1.0", "export the volume", "import the export"] {
+        assert!(error.contains(part), "`{part}` is not in: {error}");
+    }
+    assert_eq!(std::fs::read(directory.path().join(FILE_NAME)).unwrap(), before, "the file was changed");
 }
 
 fn random_change(names: &mut Namespace, random: &mut fastrand::Rng) {

@@ -8,15 +8,18 @@
 
 use std::sync::Arc;
 
+use redoubt_storage::format_version::version_before_0_1_0;
 use redoubt_storage::{StorageDir, StorageFile};
 
 use super::home::{Home, RingImages, Scratch, add};
 use super::identity::{Identity, JournalState};
-use super::legacy;
 use super::pending::Pending;
 use super::protection::PageProtection;
 use super::ring::{self, ImageLocation, JOURNAL_NAME, JournalRing, Superblock};
 use crate::error::PageStoreError;
+
+/// How the journal of builds before 0.1.0 began: format version 1, one batch at a time.
+const MAGIC_BEFORE_0_1_0: [u8; 8] = *b"RDBTPGJ1";
 
 /// Where things are, and how they should be.
 pub(super) struct Wanted<'d> {
@@ -30,9 +33,8 @@ pub(super) struct Wanted<'d> {
 /// The entry with the journal's name in a directory.
 enum Found {
     Nothing,
-    /// Empty, zeros, or a superblock begun: a journal half made, or one of the earlier format that was done with.
+    /// Empty, zeros, or a superblock begun: a journal half made.
     Blank,
-    Legacy(Arc<dyn StorageFile>),
     Ring(Arc<dyn StorageFile>, Superblock),
     /// A version that this program does not support; the text names the version and the remedy.
     UnknownVersion(String),
@@ -60,7 +62,7 @@ fn look(dir: &dyn StorageDir) -> Result<Found, PageStoreError> {
     let written = start.iter().position(|&byte| byte == 0).unwrap_or(start.len());
     let is_begun = start.starts_with(ring::MAGIC.get(..written).unwrap_or_default());
     Ok(match start {
-        legacy::MAGIC => Found::Legacy(file),
+        MAGIC_BEFORE_0_1_0 => Found::UnknownVersion(version_before_0_1_0(1, ring::VERSION)),
         _ if is_begun && start.iter().skip(written).all(|&byte| byte == 0) => Found::Blank,
         _ => Found::Unknown,
     })
@@ -79,20 +81,9 @@ pub(super) fn open_ring(
 ) -> Result<(JournalRing, Pending), PageStoreError> {
     let mut identity = Identity::load(wanted.pages, names)?;
     let local = look(wanted.pages)?;
-    let is_needed = identity.is_some_and(|identity| identity.state == JournalState::Needed);
     match &local {
         Found::Unknown => return Err(unknown()),
         Found::UnknownVersion(reason) => return Err(bad(reason)),
-        Found::Legacy(_) if is_needed && wanted.journal.is_none() => {
-            return Err(bad("it is not the journal of this page directory: put that one back"));
-        }
-        Found::Legacy(file) if !is_needed => {
-            if let Some(stored) = legacy::read_batch(&**file)? {
-                let pages = stored.pages();
-                home.write(&mut Scratch::default(), &pages[..])?;
-                add(&home.counters.pages_replayed, pages.len() as u64);
-            }
-        }
         // In one directory with the pages, a journal is theirs.
         Found::Ring(_, superblock) if identity.is_none() => {
             let found = Identity { id: superblock.identity, state: JournalState::Needed };
@@ -202,10 +193,7 @@ fn pending_pages(home: &Home, ring: &JournalRing) -> Result<Pending, PageStoreEr
 
 /// Makes a journal in place of whatever is left of earlier ones.
 fn make(wanted: &Wanted<'_>, id: u64) -> Result<JournalRing, PageStoreError> {
-    for (dir, is_elsewhere) in [(Some(wanted.pages), false), (wanted.journal, true)]
-        .into_iter()
-        .filter_map(|(dir, elsewhere)| Some((dir?, elsewhere)))
-    {
+    for dir in [Some(wanted.pages), wanted.journal].into_iter().flatten() {
         match look(dir)? {
             Found::Nothing => continue,
             Found::Ring(_, superblock) if superblock.identity != id => {
@@ -215,11 +203,7 @@ fn make(wanted: &Wanted<'_>, id: u64) -> Result<JournalRing, PageStoreError> {
             }
             Found::Unknown => return Err(unknown()),
             Found::UnknownVersion(reason) => return Err(bad(&reason)),
-            Found::Legacy(_) if is_elsewhere => {
-                return Err(bad("the one in the journal directory is of an earlier version and belongs to \
-                                another page directory: move it away"));
-            }
-            Found::Ring(..) | Found::Blank | Found::Legacy(_) => {}
+            Found::Ring(..) | Found::Blank => {}
         }
         dir.remove(JOURNAL_NAME).map_err(PageStoreError::io("remove the old", JOURNAL_NAME))?;
         dir.sync().map_err(PageStoreError::io("sync the directory of", JOURNAL_NAME))?;

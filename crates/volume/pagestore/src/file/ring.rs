@@ -37,7 +37,7 @@ mod superblock;
 
 pub(super) use contents::Contents;
 pub(super) use format::{BLOCK, GroupEntry, MAX_ENTRIES, group_len, u32_at, u64_at};
-pub(super) use superblock::{MAGIC, RING_AT, Superblock};
+pub(super) use superblock::{MAGIC, RING_AT, Superblock, VERSION};
 
 /// Name of the journal file.
 pub(super) const JOURNAL_NAME: &str = "pages.journal";

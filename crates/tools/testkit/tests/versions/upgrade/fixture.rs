@@ -1,4 +1,4 @@
-//! Unpacks a fixture; the contents of each.
+//! Unpacks a fixture, and starts a node on it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,19 +6,6 @@ use std::process::Command;
 use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::server::ServerConfig;
-
-/// The fixtures, oldest first.
-pub const FIXTURES: [&str; 5] =
-    ["first-slice", "log-push-down", "log-devices-block", "log-devices-pmem", "page-journal"];
-
-/// Tables of database `d`, with their rows and the result of CHECKSUM TABLE. The same in all fixtures.
-pub const TABLES: [(&str, u32, u32); 5] = [
-    ("t", 361, 2_629_086_386),
-    ("new_name", 61, 246_124_491),
-    ("z", 100, 619_620_533),
-    ("late", 12, 3_450_446_558),
-    ("p", 2, 928_587_947),
-];
 
 /// A node on an unpacked fixture.
 pub struct Fixture {
@@ -28,12 +15,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// Unpacks one and starts a node on it.
-    pub fn unpack(name: &str) -> Self {
-        Self::unpack_and(name, |_| {})
-    }
-
-    /// The same, with a change to the volume's directory before the node starts.
+    /// Unpacks one, changes the volume's directory, and starts a node on it.
     pub fn unpack_and(name: &str, change: impl FnOnce(&Path)) -> Self {
         let directory = tempfile::Builder::new().prefix("rdtu-").tempdir().unwrap();
         let data = directory.path().join("node");

@@ -1,4 +1,4 @@
-//! Journals of other lengths, in other places, of the earlier format, and of another store.
+//! Journals of other lengths, in other places, of other formats, and of another store.
 
 use super::*;
 
@@ -127,64 +127,31 @@ fn a_journal_that_is_missing_or_not_ours_is_refused() {
     }
 }
 
-/// The journal of the earlier format with one batch of object 1.
-fn legacy_journal(version: u32, pages: u32) -> Vec<u8> {
-    let mut header = b"RDBTPGJ1".to_vec();
-    header.extend(1_u32.to_le_bytes());
-    header.extend(pages.to_le_bytes());
-    header.extend(7_u64.to_le_bytes());
-    header.extend((u64::from(pages) * PAGE as u64).to_le_bytes());
-    let mut table = Vec::new();
-    for page_no in 0..pages {
-        for field in [1, page_no, PAGE as u32, crc32c::crc32c(&image(version))] {
-            table.extend(field.to_le_bytes());
-        }
-    }
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&header), &table);
-    header.extend(crc.to_le_bytes());
-    header.extend([0; 4]);
-    header.extend(table);
-    header.resize(4096, 0);
-    for _ in 0..pages {
-        header.extend(image(version));
-    }
-    header.resize(200_000, 0);
-    header
-}
-
 #[test]
-fn a_journal_of_the_earlier_format_is_recovered_and_replaced() {
+fn journal_before_0_1_0_is_refused_and_left_alone() {
     for setup in Setup::all() {
-        for (is_apart, is_whole) in [(false, true), (true, true), (false, false)] {
+        for is_apart in [false, true] {
             let setup = Setup { is_apart, ..setup };
             let disk = setup.disk(1);
             let old = disk.create("00000001.pages").unwrap();
             old.write_at(0, &image(1).repeat(8)).unwrap();
             old.sync_all().unwrap();
             let journal = disk.create(JOURNAL_NAME).unwrap();
-            let mut content = legacy_journal(2, 5);
-            content[5000] ^= u8::from(!is_whole);
+            let mut content = b"RDBTPGJ1".to_vec();
+            content.extend(1_u32.to_le_bytes());
+            content.resize(200_000, 0);
             journal.write_at(0, &content).unwrap();
             journal.sync_all().unwrap();
             StorageDir::sync(&disk).unwrap();
-            let expected = if is_whole { [2, 2, 2, 2, 2, 1, 1, 1] } else { [1; 8] };
-            let check = |disk: &SimDisk| {
-                let store = setup.open(disk).unwrap();
-                assert_eq!(versions(&store)[..8], expected);
-                write_versions(&store, 3, 3).unwrap();
-                drop(store);
-                let store = setup.open(&disk.after_power_cut()).unwrap();
-                assert_eq!(versions(&store)[..4], [3, 3, 3, expected[3]]);
-            };
-            for cut in 0..40 {
-                let disk = disk.copy();
-                disk.cut_power_at(cut);
-                if setup.open(&disk).is_ok() && !disk.is_off() {
-                    break;
-                }
-                check(&disk.after_power_cut());
+            let error = setup.open(&disk).err().unwrap().to_string();
+            for part in
+                [JOURNAL_NAME, "version 1", "before Redoubt 0.1.0", "export the volume", "import the export"]
+            {
+                assert!(error.contains(part), "`{part}` is not in: {error}");
             }
-            check(&disk);
+            let mut left = vec![0; content.len()];
+            disk.open(JOURNAL_NAME).unwrap().read_at(0, &mut left).unwrap();
+            assert!(left == content, "the journal was changed");
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::error::PageStoreError;
 use crate::file::protection::PageProtection;
 
 pub(in crate::file) const MAGIC: [u8; 8] = *b"RDBTPGJ2";
-const VERSION: u32 = 2;
+pub(in crate::file) const VERSION: u32 = 2;
 const CRC_AT: usize = 64;
 /// The ring begins after the superblocks.
 pub(in crate::file) const RING_AT: u64 = 2 * BLOCK as u64;
