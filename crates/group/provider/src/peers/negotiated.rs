@@ -1,8 +1,9 @@
 //! The members that have negotiated with this process, so that none of them is taken for a legacy member later.
 //!
 //! A legacy member ends a connection whose hello announces anything. So does a broken network, and so can an attacker
-//! who resets connections. Therefore a member that has negotiated once gets a legacy hello only after a restart: its
-//! legacy hello has a newer incarnation then, as after a return to an earlier build.
+//! who resets connections. Therefore a member that has negotiated once gets a legacy hello only after it has sent one
+//! itself, as after a return to an earlier build. Its incarnation is a newer one then, or 0: a member that has just
+//! started greets before it knows its incarnation.
 //!
 //! Invariant: a member is never in both `members` and `legacy`.
 
@@ -30,7 +31,9 @@ impl Negotiated {
 
     /// A member has sent a legacy hello. A restarted one may be of an earlier build now.
     pub(super) fn note_legacy_hello(&mut self, hello: &Hello) {
-        if self.members.get(&hello.member).is_some_and(|(newest, _)| hello.incarnation > *newest) {
+        let restarted =
+            |newest: Incarnation| hello.incarnation == Incarnation::default() || hello.incarnation > newest;
+        if self.members.get(&hello.member).is_some_and(|(newest, _)| restarted(*newest)) {
             self.members.remove(&hello.member);
         }
         if !self.members.contains_key(&hello.member) {
