@@ -217,14 +217,14 @@ fn run_with_mount_left(ending: &str) -> (Lab, Output, String) {
     std::fs::create_dir(lab.path("kept")).unwrap();
     lab.write("kept/file", "");
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--map-root-user", "--propagation", "private"]);
+    command.args(["--mount", "--propagation", "private"]);
     let (output, text) = ended(lab.start_with(command, &["--stage", "volume"]));
     (lab, output, text)
 }
 
 fn has_mount_namespaces() -> bool {
     let works = Command::new("unshare")
-        .args(["--mount", "--map-root-user", "mount", "--bind", "/", "/mnt"])
+        .args(["--mount", "--propagation", "private", "mount", "--bind", "/", "/mnt"])
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success());
