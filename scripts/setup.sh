@@ -5,6 +5,18 @@
 # It installs what is missing and prints it first: packages by name with apt, Rust with rustup. It changes nothing that
 # is there already, starts no service, and needs root or sudo only when a package is missing.
 
+# setup_timeout SECONDS COMMAND...: a network that hangs is one that is not there. timeout makes a process group of its
+# own and passes signals on to it, so setup_end_group signals timeout as well.
+setup_timeout() { timeout --kill-after=10 "$@"; }
+
+# setup_end_group GROUP: ends a process group and what setup_timeout has started from it.
+setup_end_group() {
+    local members
+    members=$(pgrep -d , -g "$1") || return 0
+    pkill -TERM -x -P "$members" timeout || true
+    kill -TERM -- "-$1" 2>/dev/null || true
+}
+
 # Programs, each with the Debian package that contains it: what a build needs, what ./demo needs, what tests need.
 REDOUBT_BUILD_NEEDS="cc:gcc make:make curl:curl"
 REDOUBT_SERVER_NEEDS="mariadbd:mariadb-server-core mariadb-install-db:mariadb-server-core mariadb:mariadb-client-core \
@@ -156,7 +168,7 @@ setup_fetched() {
     if [ -n "${!variable:-}" ]; then return 0; fi
     mkdir -p target
     # A network that hangs is one that is not there.
-    timeout 600 scripts/fetch-server "$name" 2>"$log" || status=$?
+    setup_timeout 600 scripts/fetch-server "$name" 2>"$log" || status=$?
     if [ "$status" -eq 124 ]; then
         echo "error: it took longer than 10 minutes" >>"$log"
         status=3
@@ -181,7 +193,7 @@ setup_browser() {
     if [ "$(id -u)" -ne 0 ]; then as_root="sudo"; fi
     setup_say "Installing with apt-get: chromium"
     # shellcheck disable=SC2086 # no word where root needs none
-    if ! timeout 600 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium \
+    if ! setup_timeout 600 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium \
         >/dev/null 2>&1; then
         setup_say "SKIP the tests with a browser: apt-get install chromium failed"
     fi
@@ -196,7 +208,7 @@ setup_prometheus() {
         if command -v prometheus >/dev/null 2>&1; then return 0; fi
         setup_say "Fetching the package prometheus with apt-get into $directory"
         mkdir -p "$directory"
-        if ! (cd "$directory" && timeout 300 apt-get download -qq prometheus >/dev/null 2>&1 && dpkg -x prometheus_*.deb .); then
+        if ! (cd "$directory" && setup_timeout 300 apt-get download -qq prometheus >/dev/null 2>&1 && dpkg -x prometheus_*.deb .); then
             setup_say "SKIP the test with Prometheus: apt-get download prometheus failed"
             return 0
         fi
@@ -220,8 +232,8 @@ setup_plugins() {
         setup_say "Fetching the package $package with apt-get into $directory"
         mkdir -p "$directory"
         # Package lists may be missing, or older than what the mirror has.
-        (cd "$directory" && { timeout 300 apt-get download -qq "$package" ||
-            { timeout 300 apt-get update -qq && timeout 300 apt-get download -qq "$package"; }; } >/dev/null 2>&1 &&
+        (cd "$directory" && { setup_timeout 300 apt-get download -qq "$package" ||
+            { setup_timeout 300 apt-get update -qq && setup_timeout 300 apt-get download -qq "$package"; }; } >/dev/null 2>&1 &&
             dpkg -x "$package"_*.deb .) ||
             setup_fail "apt-get download $package failed; set REDOUBT_SERVER_PLUGINS to the directory with $name"
     done

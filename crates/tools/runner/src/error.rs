@@ -31,6 +31,9 @@ pub enum Error {
     /// The plan does not cover the tests.
     #[error("{0}")]
     Plan(String),
+    /// Another run uses the directory of logs.
+    #[error("another run uses {}; wait for its end, or give this one another --out", .0.display())]
+    Busy(PathBuf),
     /// The command line is wrong.
     #[error("{0} (try ./test --help)")]
     Usage(String),

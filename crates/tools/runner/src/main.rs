@@ -16,6 +16,7 @@ mod report;
 mod run;
 mod skips;
 
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -121,6 +122,7 @@ fn start(args: &Args) -> Result<ExitCode> {
         return Err(Error::Plan("no test was run: none matches".to_owned()));
     }
     let begin = Instant::now();
+    let _lock = lock(&args.out)?;
     let settings = settings(args)?;
     let outcomes = run::run(jobs, &settings)?;
     let is_ok = finish(args, &selection, &settings, &outcomes, begin.elapsed())?;
@@ -129,6 +131,18 @@ fn start(args: &Args) -> Result<ExitCode> {
         0 => ExitCode::FAILURE,
         signal => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
     })
+}
+
+/// Two runs with one directory would remove each other's logs and verdicts. The lock ends with the file.
+fn lock(out: &Path) -> Result<File> {
+    std::fs::create_dir_all(out).map_err(Error::io("create", out))?;
+    let path = out.join("lock");
+    let file = File::create(&path).map_err(Error::io("create", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::Busy(out.to_owned())),
+        Err(TryLockError::Error(source)) => Err(Error::Io { what: "lock", path, source }),
+    }
 }
 
 fn settings(args: &Args) -> Result<run::Settings> {

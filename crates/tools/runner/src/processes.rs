@@ -4,6 +4,8 @@
 //! tree below it holds all processes of the run.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -57,6 +59,22 @@ fn below(root: u32, all: Vec<Entry>) -> Vec<Entry> {
         }
     }
     found
+}
+
+/// The processes of a job: those of its process group, and those that left the group but still have the job's temporary
+/// directory as `TMPDIR`.
+pub fn of_job(group: u32, directory: &Path) -> Vec<Entry> {
+    let mut setting = b"TMPDIR=".to_vec();
+    setting.extend(directory.as_os_str().as_bytes());
+    let mut found = descendants(std::process::id());
+    found.retain(|entry| entry.group == group || (!entry.is_zombie && has_setting(entry.id, &setting)));
+    found
+}
+
+/// Whether a process began with this `NAME=VALUE` in its environment.
+fn has_setting(id: u32, setting: &[u8]) -> bool {
+    let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|one| one == setting)
 }
 
 /// Command line of a process, in short.

@@ -1,11 +1,18 @@
 //! Test programs that cargo has built, and the tests in them.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+
+/// How long a program may take to list its tests, which takes milliseconds: a guard against one that hangs.
+const LIST_TIME: Duration = Duration::from_secs(60);
 
 /// A test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,13 +102,28 @@ impl Program {
     }
 
     fn list(&self, options: &[&str]) -> Result<Vec<String>> {
-        let output = Command::new(&self.path)
+        let child = Command::new(&self.path)
             .args(["--list", "--format", "terse"])
             .args(options)
             .current_dir(&self.directory)
             .stdin(Stdio::null())
-            .output()
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
             .map_err(Error::io("start", &self.path))?;
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || sender.send(child.wait_with_output()));
+        let Ok(output) = receiver.recv_timeout(LIST_TIME) else {
+            if let Some(group) = group {
+                // Fails only if it has just ended.
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            let reason = format!("{} has not listed its tests in {} s", self.name, LIST_TIME.as_secs());
+            return Err(Error::Plan(reason));
+        };
+        let output = output.map_err(Error::io("read the output of", &self.path))?;
         if !output.status.success() {
             let text = String::from_utf8_lossy(&output.stderr);
             return Err(Error::Plan(format!("{} does not list its tests: {text}", self.name)));

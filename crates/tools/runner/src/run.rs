@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::outcome::{Outcome, Verdict, judge};
 use crate::plan::guard;
-use crate::processes::{self, Entry};
+use crate::processes;
 use crate::reap::{Ended, reap};
 
 /// Pause between two looks.
@@ -190,7 +190,7 @@ impl Run<'_> {
 
     fn finish(&mut self, running: Running, ended: &Ended) -> Result<()> {
         let group = running.id;
-        let left = processes::kill_all(|| in_group(group), || ());
+        let left = processes::kill_all(|| processes::of_job(group, &running.directory), || ());
         let output = read(&running.log);
         let (verdict, passed, others) = judge(&running.job, ended.status, &output);
         self.append(&running.job, ended.status, &output)?;
@@ -254,6 +254,7 @@ impl Run<'_> {
         // The processes that it has started are below it only while it is there.
         let mut victims: Vec<u32> = processes::descendants(running.id).iter().map(|entry| entry.id).collect();
         victims.push(running.id);
+        victims.extend(processes::of_job(running.id, &running.directory).iter().map(|entry| entry.id));
         let mut status = ExitStatus::default();
         let mut processor = Duration::ZERO;
         let (mut ended, mut others) = (None, Vec::new());
@@ -326,11 +327,6 @@ impl Run<'_> {
             left: Vec::new(),
         }
     }
-}
-
-fn in_group(group: u32) -> Vec<Entry> {
-    let below = processes::descendants(std::process::id());
-    below.into_iter().filter(|entry| entry.group == group).collect()
 }
 
 fn open_to_all(directory: &Path, mode: u32) -> Result<()> {

@@ -159,12 +159,14 @@ fn whole_program_names_its_failed_test() {
 
 #[test]
 fn hanging_test_is_killed_with_its_children() {
-    let body = "sleep 1000 & echo $! > child; setsid sleep 1000 & echo $! > other; wait";
+    // The last one has left its group, and its parent is gone.
+    let body = "sleep 1000 & echo $! > child; setsid sleep 1000 & echo $! > other; \
+                setsid sh -c 'sleep 1000 & echo $! > orphan'; wait";
     let lab = Lab::new("volume package/t *", &[("hangs", body), ("other", "true")]);
     let (output, text) = lab.run(&["--stage", "volume", "--guard", "5"]);
     assert_eq!(output.status.code(), Some(1), "{text}");
     require(&text, &["Killed by the guard against a hang: 1\n  package/t hangs after", ": sleep 1000"]);
-    assert!(is_gone(lab.process("child")) && is_gone(lab.process("other")));
+    assert!(["child", "other", "orphan"].iter().all(|name| is_gone(lab.process(name))));
 }
 
 #[test]
@@ -208,6 +210,38 @@ fn process_left_behind_is_killed_and_noted() {
     assert!(output.status.success(), "{text}");
     require(&text, &["note: package/t leaves left process", "sleep 1000"]);
     assert!(is_gone(lab.process("child")));
+}
+
+#[test]
+fn process_that_left_the_group_ends_with_its_job() {
+    // The second job sees whether it is still there; the runner itself only looks at the end of the run.
+    let leaves = "setsid sleep 1000 > gone 2>&1 & echo $! > child; until [ -s child ]; do :; done";
+    let looks = "! kill -0 \"$(cat child)\"";
+    let plan = "volume package/t a\nvolume package/t b";
+    let lab = Lab::new(plan, &[("a", leaves), ("b", looks)]);
+    let (output, text) = lab.run(&["--stage", "volume", "--at-once", "1"]);
+    assert!(output.status.success(), "{text}");
+    require(&text, &["note: package/t a left process", "sleep 1000"]);
+    assert!(is_gone(lab.process("child")));
+}
+
+#[test]
+fn second_run_in_one_directory_is_refused() {
+    let lab = Lab::new(
+        "volume package/t *",
+        &[("waits", "echo $$ > child; until [ -e end ]; do sleep 0.01; done")],
+    );
+    let first = lab.start(&["--stage", "volume"]);
+    lab.process("child");
+    let (output, text) = lab.run(&["--stage", "volume"]);
+    lab.write("end", "");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    require(&text, &["another run uses", "out"]);
+    let (output, text) = ended(first);
+    assert!(output.status.success(), "{text}");
+    require(&text, &["1 passed, 0 failed"]);
+    // A run that was killed leaves no lock.
+    assert!(lab.run(&["--stage", "volume"]).0.status.success());
 }
 
 /// A test leaves a mount in its temporary directory, of a directory with a file. In a mount namespace of its own.
