@@ -1,4 +1,5 @@
-//! The next definition of a function that a preloaded library hooks, found with `dlsym(RTLD_NEXT)`.
+//! Parts of preloaded libraries: the next definition of a function that a library hooks, found with `dlsym(RTLD_NEXT)`,
+//! a table by descriptor ([`Descriptors`]), and socket addresses of callers ([`Address`]).
 //!
 //! A preloaded library defines functions of the C library and calls the next definition of each. That is the one of
 //! another preloaded library, or of the C library.
@@ -7,8 +8,14 @@
 //! address they keep.
 //!
 //! Each symbol is looked up on first use, so that a hook works even when it is called before the constructor of its
-//! library. Nothing here takes a lock or allocates. A missing required symbol ends the process with a message: the
+//! library. The look-up takes no lock and does not allocate. A missing required symbol ends the process with a message: the
 //! library has nothing right to return.
+
+mod address;
+mod descriptors;
+
+pub use address::Address;
+pub use descriptors::Descriptors;
 
 use libc::{c_int, c_void};
 use std::ffi::CStr;

@@ -8,7 +8,7 @@
 //! * [`tls`]: plaintext that a server with OpenSSL reads and writes.
 //! * [`connection`], [`table`]: an accepted connection, and the lookup by descriptor.
 //! * [`bypass`]: connections of clients on the same host that also load this library.
-//! * [`user_tcp`]: TCP in user space, for remote clients.
+//! * [`redoubt_user_tcp`]: TCP in user space, for remote clients.
 //! * [`control`]: the shared memory that `redoubt net` reads.
 //! * [`process`]: whether the library is active in this process.
 //! * [`next`]: the functions behind the hooks.
@@ -18,13 +18,12 @@
 //! semantics of reads.
 //!
 //! Only connections that the server has accepted are intercepted; [`bypass`] also has a client's side. Connections of
-//! [`user_tcp`] take no part in the collapser or in [`admission`].
+//! [`redoubt_user_tcp`] take no part in the collapser or in [`admission`].
 
 pub mod admission;
 pub mod bypass;
 pub mod connection;
 pub mod control;
-mod descriptors;
 pub mod hooks;
 mod next;
 pub mod process;
@@ -32,5 +31,4 @@ pub mod reading;
 pub mod sets;
 pub mod table;
 pub mod tls;
-pub mod user_tcp;
 pub mod waiting;

@@ -5,8 +5,9 @@
 //! ahead stay the parent's. But a child of a server that does not listen yet is the server from then on (`mysqld
 //! --daemonize`).
 
-use crate::{admission, control, user_tcp};
+use crate::{admission, control};
 use redoubt_shm_control::net::{Setting, VARIABLE};
+use redoubt_user_tcp as user_tcp;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,9 @@ pub fn start(setting: impl Into<Setting>) {
     let setting = setting.into();
     control::start(&setting);
     admission::set_administrators(setting.admission.administrators);
-    user_tcp::set_wanted(setting.user_tcp);
+    let user_tcp_control =
+        user_tcp::Control { is_on: control::is_user_tcp_wanted, publish: control::publish_user_tcp };
+    user_tcp::start(setting.user_tcp, user_tcp_control);
     // SAFETY: the handler only stores to atomics; it is never unloaded (preloaded libraries stay).
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     ACTIVE.store(true, Ordering::Release);
@@ -50,6 +53,7 @@ extern "C" fn in_child() {
     }
     ACTIVE.store(false, Ordering::Release);
     CHILD.store(true, Ordering::Release);
+    user_tcp::in_child();
 }
 
 /// Reads the environment. Called once, before `main`.

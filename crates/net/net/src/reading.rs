@@ -49,6 +49,18 @@ impl Target {
         Self { address: unsafe { self.address.add(done_bytes) }, len_bytes: self.len_bytes - done_bytes }
     }
 
+    /// The bytes.
+    ///
+    /// # Safety
+    /// Null, or valid for writing this many bytes, and the caller's until the slice is gone.
+    pub unsafe fn bytes<'call>(self) -> &'call mut [u8] {
+        if self.address.is_null() || self.len_bytes == 0 {
+            return &mut [];
+        }
+        // SAFETY: by the caller's contract.
+        unsafe { std::slice::from_raw_parts_mut(self.address, self.len_bytes) }
+    }
+
     /// # Safety
     /// The address is valid for writing this many bytes.
     unsafe fn fill(self, bytes: &[u8]) -> usize {

@@ -10,8 +10,8 @@
 //! Lock order: the pool's lock is taken alone. It is taken by accept and by the last close only.
 
 use crate::connection::Connection;
-use crate::descriptors::Descriptors;
 use libc::c_int;
+use redoubt_interpose::Descriptors;
 use redoubt_locks::IgnorePoison;
 use std::ops::RangeInclusive;
 use std::sync::Mutex;

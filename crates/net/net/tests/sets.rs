@@ -6,9 +6,9 @@
 mod support;
 
 use libc::{c_int, epoll_event};
-use redoubt_net::user_tcp;
 use redoubt_shm_control::net::Setting;
 use redoubt_test_support::{NetworkPair, Side, skip};
+use redoubt_user_tcp as user_tcp;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -107,8 +107,18 @@ pub const LOADED: &[Loaded] = &[
         may_link: &[
             "adler2", "bitflags", "cfg-if", "crc32fast", "flate2", "libc", "linux-raw-sys",
             "miniz_oxide", "redoubt-interpose", "redoubt-locks", "redoubt-peer-credentials",
-            "redoubt-shm-control", "redoubt-tcp", "rustix", "simd-adler32", "thiserror", "zstd",
-            "zstd-safe", "zstd-sys",
+            "redoubt-shm-control", "redoubt-tcp", "redoubt-user-tcp", "rustix", "simd-adler32",
+            "thiserror", "zstd", "zstd-safe", "zstd-sys",
+        ],
+    },
+    Loaded {
+        // A part of the library `net`. Dependencies run one way: net, user-tcp, tcp.
+        package: "redoubt-user-tcp",
+        users: &["redoubt-net"],
+        #[rustfmt::skip]
+        may_link: &[
+            "bitflags", "libc", "linux-raw-sys", "redoubt-interpose", "redoubt-locks",
+            "redoubt-shm-control", "redoubt-tcp", "rustix", "thiserror",
         ],
     },
     Loaded {

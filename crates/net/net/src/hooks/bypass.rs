@@ -1,8 +1,10 @@
 //! Hooks of the same-host bypass beside accept: connect, listen, and the names of both ends.
 
-use crate::bypass::{self, Address, End, client, server};
-use crate::{next, process, user_tcp};
+use crate::bypass::{self, End, client, server};
+use crate::{next, process};
 use libc::{c_int, sockaddr, socklen_t};
+use redoubt_interpose::Address;
+use redoubt_user_tcp as user_tcp;
 
 /// # Safety
 /// As the C function.
@@ -27,7 +29,9 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     process::listening();
     // Before: then the kernel gets no connections there, which would have to be distinguished.
-    user_tcp::listening(fd, backlog);
+    if process::is_active() {
+        user_tcp::listening(fd, backlog);
+    }
     // SAFETY: no pointers.
     let result = unsafe { next::listen(fd, backlog) };
     if result == 0 {

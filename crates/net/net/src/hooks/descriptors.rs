@@ -1,9 +1,10 @@
 //! Creation and end of connections: accept, close, copies of descriptors, and calls that pass them to others.
 
 use crate::connection::{CLOSE_ON_EXEC, Connection, NONBLOCK};
-use crate::{admission, control, next, process, sets, table, user_tcp};
+use crate::{admission, control, next, process, sets, table};
 use libc::{c_char, c_int, c_uint, c_void, sockaddr, socklen_t};
 use redoubt_shm_control::net::Counter;
+use redoubt_user_tcp as user_tcp;
 
 fn is_stream(fd: c_int) -> bool {
     let mut kind: c_int = 0;

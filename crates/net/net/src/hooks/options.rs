@@ -2,8 +2,9 @@
 
 use super::descriptors::copied;
 use crate::connection::{BLOCKING, CLOSE_ON_EXEC, Connection, NONBLOCK};
-use crate::{next, process, table, user_tcp};
+use crate::{next, process, table};
 use libc::{c_int, c_ulong, c_void, socklen_t};
+use redoubt_user_tcp as user_tcp;
 
 fn set_nonblocking(connection: &Connection, fd: c_int, wanted: bool) {
     if wanted {

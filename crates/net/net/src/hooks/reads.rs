@@ -3,8 +3,9 @@
 use super::length;
 use crate::connection::Connection;
 use crate::reading::{Target, receive};
-use crate::{admission, next, process, table, user_tcp};
+use crate::{admission, next, process, table};
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use redoubt_user_tcp as user_tcp;
 
 /// The C library's reaction to a buffer that is shorter than the read.
 fn overflow() -> ! {
@@ -19,7 +20,7 @@ pub unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags
     if let Some(socket) = user_tcp::get(fd) {
         let target = Target { address: buffer.cast(), len_bytes: len };
         // SAFETY: the caller's buffer.
-        return length(unsafe { user_tcp::calls::receive(socket, user_tcp::calls::buffer(target), flags) });
+        return length(unsafe { user_tcp::calls::receive(socket, target.bytes(), flags) });
     }
     let Some(connection) = table::get(fd) else {
         // SAFETY: the caller's arguments, unchanged.
@@ -186,7 +187,7 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
         // SAFETY: the caller's list, and its parts.
         return length(unsafe {
             receive_parts(parts, count, 0, |target, flags| {
-                user_tcp::calls::receive(socket, user_tcp::calls::buffer(target), flags)
+                user_tcp::calls::receive(socket, target.bytes(), flags)
             })
         });
     }
@@ -216,7 +217,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
         // SAFETY: the caller's list, and its parts.
         let result = unsafe {
             receive_parts(message.msg_iov, message.msg_iovlen, flags, |target, flags| {
-                user_tcp::calls::receive(socket, user_tcp::calls::buffer(target), flags)
+                user_tcp::calls::receive(socket, target.bytes(), flags)
             })
         };
         if result.is_ok() {

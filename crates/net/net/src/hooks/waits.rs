@@ -1,9 +1,11 @@
 //! poll, select, epoll.
 
-use crate::user_tcp::sets::Timeout;
-use crate::waiting::Ask;
-use crate::{next, sets, table, user_tcp};
+use crate::waiting::{self, Ask};
+use crate::{next, sets, table};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use redoubt_user_tcp as user_tcp;
+use redoubt_user_tcp::sets::Timeout;
+use redoubt_user_tcp::waits::{Limit, Signals};
 use std::time::Duration;
 
 struct Poll {
@@ -45,6 +47,16 @@ impl Ask for Ppoll {
     }
 }
 
+/// A wait for connections of any kind. `timeout_ms` is `None` for forms that only the kernel supports.
+fn poll_any(entries: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
+    let signals = match timeout_ms {
+        Some(_) => Signals::Unchanged,
+        None => kernel.mask().map_or(Signals::ForKernel, Signals::Masked),
+    };
+    let limit = Limit { longest: kernel.longest(), signals };
+    user_tcp::waits::poll(entries, limit, |entries| waiting::poll(entries, timeout_ms, kernel))
+}
+
 /// # Safety
 /// The address is valid for this many entries, or null.
 unsafe fn entries<'a>(list: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
@@ -60,7 +72,7 @@ unsafe fn entries<'a>(list: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollf
 pub unsafe extern "C" fn poll(list: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the caller's list.
     match unsafe { entries(list, count) } {
-        Some(entries) => user_tcp::waits::poll(entries, Some(timeout), &Poll { timeout }),
+        Some(entries) => poll_any(entries, Some(timeout), &Poll { timeout }),
         // SAFETY: the caller's arguments, unchanged.
         None => unsafe { next::poll(list, count, timeout) },
     }
@@ -109,7 +121,7 @@ pub unsafe extern "C" fn ppoll(
     };
     // SAFETY: null, or the caller's.
     let known = milliseconds(unsafe { timeout.as_ref() }).filter(|_| mask.is_null());
-    user_tcp::waits::poll(entries, known, &Ppoll { timeout, mask })
+    poll_any(entries, known, &Ppoll { timeout, mask })
 }
 
 /// # Safety

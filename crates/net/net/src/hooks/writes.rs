@@ -4,9 +4,10 @@
 use crate::admission;
 use crate::connection::{BLOCKING, Connection};
 use crate::reading::{Target, honest, receive};
-use crate::user_tcp::socket::Socket;
-use crate::{next, table, user_tcp};
+use crate::{next, table};
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t};
+use redoubt_user_tcp as user_tcp;
+use redoubt_user_tcp::socket::Socket;
 
 /// Passes the sent bytes to admission, if that is on.
 ///

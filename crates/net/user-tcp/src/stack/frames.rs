@@ -2,8 +2,8 @@
 //! that the interface has lost.
 
 use super::{BATCH, Inner, MOST_OPENING, listening, slot_of};
-use crate::user_tcp::link::{ETHERNET_LEN_BYTES, Written};
-use crate::user_tcp::packet::{self, Header};
+use crate::link::{ETHERNET_LEN_BYTES, Written};
+use crate::packet::{self, Header};
 use redoubt_tcp::{Heard, Micros};
 
 impl Inner {

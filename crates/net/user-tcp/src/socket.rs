@@ -1,7 +1,7 @@
 //! One connection as the server's threads see it: its readiness, and the wait for changes.
 //!
 //! The server's descriptor is an eventfd of the kernel, so its number is unique. It becomes readable only when the
-//! server has asked the kernel about it, see [`super::stack`].
+//! server has asked the kernel about it, see [`crate::stack`].
 //!
 //! A thread that waits for a connection with a [`Lane`] waits there, and receives the frames itself. Without a lane, or
 //! while another thread attends it, the thread waits for the receiving thread.
@@ -9,7 +9,7 @@
 //! Bytes received by a lane are read ahead, so that a server which asks for a header and then for the rest takes the
 //! stack's lock once. So `ready` may still be set after the bytes were read; [`Socket::ready_now`] checks this.
 //!
-//! A connection in an epoll set shares the set's lane ([`super::sets`]) and is not read ahead, so that `ready` is
+//! A connection in an epoll set shares the set's lane ([`crate::sets`]) and is not read ahead, so that `ready` is
 //! exact.
 //!
 //! Lock order: the stack, then the bytes read ahead. Invariants: `ready`, `lane` and `set` are written under the lock
@@ -17,11 +17,11 @@
 //! are checked, so no wake-up is missed. Sockets are never freed: under the lock, the generation shows whether a socket
 //! still is the caller's connection.
 
-use super::ahead::Ahead;
-use super::lane::Lane;
-use super::sets::Set;
-use super::stack::Stack;
+use crate::ahead::Ahead;
+use crate::lane::Lane;
 use crate::next;
+use crate::sets::Set;
+use crate::stack::Stack;
 use libc::{c_int, c_short, sigset_t};
 use redoubt_locks::IgnorePoison;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering};

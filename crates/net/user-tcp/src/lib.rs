@@ -1,43 +1,49 @@
 //! TCP in user space for remote clients: traffic to the server's ports on the configured network interfaces bypasses
-//! the kernel's TCP. `docs/net/user-tcp.md` describes its use.
+//! the kernel's TCP. `docs/net/user-tcp.md` describes its use. Part of `libredoubt_net.so`.
+//!
+//! Interface, for the hooks of that library:
+//!
+//! * [`start`] with the configured interfaces and the memory that `redoubt net` reads ([`Control`]), [`in_child`];
+//! * [`listening`], [`accept`], [`duplicated`], [`closed`]: descriptors begin and end; [`get`]: the connection behind one;
+//! * [`calls`], [`options`], [`waits`], [`sets`]: the server's calls, with the kernel's results.
+//!
+//! The other modules:
 //!
 //! * [`link`], [`xdp`]: frames from and to a queue of a NIC. [`interface`], [`neighbours`], [`packet`]: the network
 //!   around it.
 //! * [`stack`]: TCP over one link (by `redoubt-tcp`), and the thread that serves it.
 //! * [`lane`]: frames of one connection, for the thread that waits for it. [`few`]: short lists.
-//! * [`socket`], [`ahead`], [`calls`]: one connection as the server sees it, and the calls on it.
-//! * [`shadow`], [`waits`], [`sets`]: the server's listeners, and its waits for several descriptors; epoll sets.
-//! * [`status`]: the statistics that `redoubt net status` shows.
+//! * [`socket`], [`ahead`]: one connection as the server sees it. [`shadow`]: one of the server's listeners.
+//! * [`status`]: the statistics that `redoubt net status` shows. [`next`]: the functions behind the hooks.
 //!
 //! It begins when the server listens, because only traffic to listening addresses is steered to it. It fails open:
 //! without capabilities, or when another program uses the interface, the kernel's TCP continues, and the reason is in
 //! the server's log. In a forked child it is inactive: the descriptors exist, but calls on them do nothing.
 
-pub mod ahead;
+mod ahead;
 pub mod calls;
-pub mod doorbell;
-pub mod few;
-pub mod interface;
-pub mod lane;
-pub mod link;
-pub mod neighbours;
+mod doorbell;
+mod few;
+mod interface;
+mod lane;
+mod link;
+mod neighbours;
+mod next;
 pub mod options;
-pub mod packet;
+mod packet;
 pub mod sets;
-pub mod shadow;
+mod shadow;
 pub mod socket;
-pub mod stack;
-pub mod status;
+mod stack;
+mod status;
 pub mod waits;
-pub mod xdp;
+mod xdp;
 
-use crate::bypass::Address;
-use crate::descriptors::Descriptors;
-use crate::{next, process};
 use interface::Interface;
 use libc::{c_int, c_void, sockaddr, socklen_t};
+use redoubt_interpose::{Address, Descriptors};
 use redoubt_locks::IgnorePoison;
-use redoubt_shm_control::net::UserTcp;
+use redoubt_shm_control::net::{USER_TCP_LINK_WORDS, UserTcp};
 use shadow::Shadow;
 use socket::Socket;
 use stack::Stack;
@@ -49,31 +55,69 @@ use std::sync::{Mutex, OnceLock};
 use xdp::Xdp;
 
 /// Maximum number of connections of one stack.
-pub const MOST_CONNECTIONS: u32 = 1 << 16;
+const MOST_CONNECTIONS: u32 = 1 << 16;
 /// Maximum number of handshakes of one stack; beyond that there are cookies.
-pub const MOST_HALF_OPEN: u32 = 4096;
+const MOST_HALF_OPEN: u32 = 4096;
 
 /// Connections of stacks are accepted.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
-static WANTED: OnceLock<Vec<UserTcp>> = OnceLock::new();
+/// This is a forked child of a server.
+static CHILD: AtomicBool = AtomicBool::new(false);
+static WANTED: OnceLock<Wanted> = OnceLock::new();
 static TABLE: Descriptors<Socket> = Descriptors::new();
 static STACKS: OnceLock<Vec<&'static Stack>> = OnceLock::new();
 /// Taken by a thread that calls listen: one after the other.
 static LISTEN: Mutex<()> = Mutex::new(());
 
+/// The memory that `redoubt net` reads.
+#[derive(Clone, Copy)]
+pub struct Control {
+    /// New connections bypass the kernel's TCP.
+    pub is_on: fn() -> bool,
+    /// Publishes the statistics of the interface with this number.
+    pub publish: fn(usize, [u64; USER_TCP_LINK_WORDS]),
+}
+
+struct Wanted {
+    interfaces: Vec<UserTcp>,
+    control: Control,
+}
+
 /// Sets the configured interfaces. The first call counts.
-pub fn set_wanted(interfaces: Vec<UserTcp>) {
-    let _ = WANTED.set(interfaces);
+pub fn start(interfaces: Vec<UserTcp>, control: Control) {
+    let _ = WANTED.set(Wanted { interfaces, control });
+}
+
+/// This process is a forked child of a server from now on.
+pub fn in_child() {
+    CHILD.store(true, Ordering::Release);
+}
+
+#[inline]
+fn is_child() -> bool {
+    CHILD.load(Ordering::Relaxed)
 }
 
 /// An interface is configured.
 #[inline]
-pub fn is_wanted() -> bool {
-    WANTED.get().is_some_and(|wanted| !wanted.is_empty())
+fn is_wanted() -> bool {
+    WANTED.get().is_some_and(|wanted| !wanted.interfaces.is_empty())
+}
+
+/// New connections bypass the kernel's TCP.
+fn is_on() -> bool {
+    WANTED.get().is_some_and(|wanted| (wanted.control.is_on)())
+}
+
+/// Publishes the statistics of the interface with this number.
+fn publish(number: usize, words: [u64; USER_TCP_LINK_WORDS]) {
+    if let Some(wanted) = WANTED.get() {
+        (wanted.control.publish)(number, words);
+    }
 }
 
 /// A line for the server's log.
-pub fn report(text: &str) {
+fn report(text: &str) {
     let line = format!("[redoubt] TCP in user space: {text}\n");
     // SAFETY: a buffer of this length.
     unsafe { libc::syscall(libc::SYS_write, 2, line.as_ptr(), line.len()) };
@@ -83,7 +127,7 @@ pub fn report(text: &str) {
 ///
 /// # Errors
 /// Those of the kernel.
-pub fn secret() -> io::Result<[u8; 16]> {
+fn secret() -> io::Result<[u8; 16]> {
     let mut bytes = [0u8; 16];
     // SAFETY: a buffer of this length.
     let len = unsafe { libc::getrandom(bytes.as_mut_ptr().cast::<c_void>(), bytes.len(), 0) };
@@ -106,14 +150,14 @@ fn without_signals<Done>(call: impl FnOnce() -> Done) -> Done {
 
 /// Connections of stacks may be accepted, or were.
 #[inline]
-pub fn is_active() -> bool {
+fn is_active() -> bool {
     ACTIVE.load(Ordering::Relaxed)
 }
 
 /// The connection behind a descriptor.
 #[inline]
 pub fn get(fd: c_int) -> Option<&'static Socket> {
-    if !ACTIVE.load(Ordering::Relaxed) || process::is_child() {
+    if !ACTIVE.load(Ordering::Relaxed) || is_child() {
         return None;
     }
     TABLE.get(fd)
@@ -126,11 +170,11 @@ pub fn in_range(range: RangeInclusive<usize>) -> impl Iterator<Item = c_int> {
 }
 
 fn stacks() -> &'static [&'static Stack] {
-    let wanted = || WANTED.get().into_iter().flatten().enumerate();
-    STACKS.get_or_init(|| wanted().filter_map(|(number, wanted)| start(number, wanted)).collect())
+    let wanted = || WANTED.get().into_iter().flat_map(|wanted| &wanted.interfaces).enumerate();
+    STACKS.get_or_init(|| wanted().filter_map(|(number, wanted)| start_stack(number, wanted)).collect())
 }
 
-fn start(number: usize, wanted: &UserTcp) -> Option<&'static Stack> {
+fn start_stack(number: usize, wanted: &UserTcp) -> Option<&'static Stack> {
     let name = &wanted.interface;
     let open = || -> Result<&'static Stack, String> {
         let interface = Interface::find(name).map_err(|error| error.to_string())?;
@@ -150,9 +194,9 @@ fn start(number: usize, wanted: &UserTcp) -> Option<&'static Stack> {
     }
 }
 
-/// The server is about to listen with this descriptor, which is bound.
+/// The server is about to listen with this descriptor, which is bound. Not to be called in a child.
 pub fn listening(fd: c_int, backlog: c_int) {
-    if !process::is_active() || !is_wanted() || shadow::get(fd).is_some() {
+    if !is_wanted() || shadow::get(fd).is_some() {
         return;
     }
     let Some(bound) = Address::ask(fd, next::getsockname).and_then(|own| own.tcp()) else { return };
@@ -186,7 +230,7 @@ fn is_only_ipv6(fd: c_int) -> bool {
 }
 
 /// A listener is closed, or is used in an unsupported way: the kernel takes it over.
-pub fn withdraw(fd: c_int) {
+fn withdraw(fd: c_int) {
     let Some(shadow) = shadow::remove(fd) else { return };
     for stack in stacks() {
         stack.with(|inner, now| inner.unlisten(now, shadow));
@@ -258,7 +302,7 @@ pub fn duplicated(socket: &'static Socket, copy: c_int) {
 
 /// A descriptor is about to be closed. `true`: it was one of a stack's connections.
 pub fn closed(fd: c_int) -> bool {
-    if !ACTIVE.load(Ordering::Relaxed) || process::is_child() {
+    if !ACTIVE.load(Ordering::Relaxed) || is_child() {
         return false;
     }
     withdraw(fd);

@@ -116,7 +116,7 @@ fn frames_are_sent_in_any_number() {
         }
         let kicks = link.take_kicks();
         assert_eq!(kicks.iter().count(), if lane.is_some() { 2 } else { 1 });
-        kicks.iter().for_each(|kick| while crate::user_tcp::lane::kick(kick.fd) != super::Sent::All {});
+        kicks.iter().for_each(|kick| while crate::lane::kick(kick.fd) != super::Sent::All {});
         assert!(link.take_kicks().is_empty());
     }
     assert!(received() - before >= 20_000, "{} of 20,000", received() - before);
@@ -137,7 +137,7 @@ fn send_syn([own, peer]: [SocketAddr; 2]) {
         let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
         let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
         // SAFETY: room for any address.
-        unsafe { crate::bypass::Address::of(address).write((&raw mut storage).cast(), &mut len) };
+        unsafe { redoubt_interpose::Address::of(address).write((&raw mut storage).cast(), &mut len) };
         (storage, len)
     };
     let ((from, from_len), (to, to_len)) = (to_kernel(peer), to_kernel(own));

@@ -1,8 +1,7 @@
 //! The wait for a set: the waiting thread receives the frames.
 
 use super::{Own, Set, ready_events};
-use crate::process;
-use crate::user_tcp::socket::Socket;
+use crate::socket::Socket;
 use libc::{c_int, epoll_event};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -162,7 +161,7 @@ struct Stranger;
 
 impl Stranger {
     fn begin() -> Option<Self> {
-        crate::user_tcp::is_wanted().then(|| {
+        crate::is_wanted().then(|| {
             STRANGERS.fetch_add(1, Ordering::SeqCst);
             Self
         })
@@ -213,7 +212,7 @@ fn wait_in(
     timeout: Timeout,
     call: &impl Fn(*mut epoll_event, c_int, Timeout) -> c_int,
 ) -> c_int {
-    if process::is_child() {
+    if crate::is_child() {
         return wait_in_child(set, room, limit, call);
     }
     set.waiters.fetch_add(1, Ordering::SeqCst);

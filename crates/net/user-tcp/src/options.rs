@@ -1,7 +1,7 @@
 //! Options of connections of stacks.
 
-use super::calls::{self, Outcome};
-use super::socket::Socket;
+use crate::calls::{self, Outcome};
+use crate::socket::Socket;
 use libc::{c_int, c_void, socklen_t};
 use redoubt_tcp::{Keepalive, Micros};
 use std::sync::atomic::Ordering;
@@ -133,7 +133,7 @@ pub unsafe fn get(
     len: *mut socklen_t,
 ) -> Outcome<()> {
     let generation = socket.generation();
-    let of_slot = |ask: fn(&super::stack::Slot) -> c_int| {
+    let of_slot = |ask: fn(&crate::stack::Slot) -> c_int| {
         socket
             .stack
             .with(|inner, _| inner.slot(socket, generation).map(|(_, slot)| ask(slot)).ok_or(libc::EBADF))

@@ -1,10 +1,10 @@
 //! Listeners of the server for which a stack accepts connections, and their addresses.
 
 use super::{Inner, Listening};
-use crate::user_tcp::interface::Interface;
-use crate::user_tcp::link::Steering;
-use crate::user_tcp::shadow::{self, Shadow};
-use crate::user_tcp::{packet, report};
+use crate::interface::Interface;
+use crate::link::Steering;
+use crate::shadow::{self, Shadow};
+use crate::{packet, report};
 use redoubt_tcp::Micros;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ impl Inner {
 
     /// Checks for changes: the interface's addresses, and whether connections are wanted.
     pub(super) fn look(&mut self, now: Micros, interface: &Interface) {
-        self.is_on = crate::control::is_user_tcp_wanted();
+        self.is_on = crate::is_on();
         if !interface.is_there() && !std::mem::replace(&mut self.is_gone, true) {
             report(&format!(
                 "{} is gone, and its connections with it; one of its name is left to the kernel until the server is \

@@ -1,9 +1,9 @@
 //! Frames in and frames out: the interface between a stack and a NIC. Another access to the NIC (DPDK) is another
 //! implementation of [`Link`] and nothing else.
 
-use super::few::Few;
-use super::lane::Lane;
-use super::xdp::LaneRings;
+use crate::few::Few;
+use crate::lane::Lane;
+use crate::xdp::LaneRings;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};

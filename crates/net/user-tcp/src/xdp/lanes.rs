@@ -3,8 +3,8 @@
 
 use super::rings::Ring;
 use super::{XdpError, bind, get, set};
-use crate::user_tcp::lane::Lane;
-use crate::user_tcp::link::{Kick, MadeLane};
+use crate::lane::Lane;
+use crate::link::{Kick, MadeLane};
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 

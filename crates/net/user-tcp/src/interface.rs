@@ -1,6 +1,6 @@
 //! Properties of a network interface.
 
-use super::link::Mac;
+use crate::link::Mac;
 use crate::next;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};

@@ -14,11 +14,11 @@ mod rings;
 pub use lanes::LaneRings;
 pub use rings::Watch;
 
-use super::MOST_CONNECTIONS;
-use super::few::Few;
-use super::interface::Interface;
-use super::lane::Lane;
-use super::link::{
+use crate::MOST_CONNECTIONS;
+use crate::few::Few;
+use crate::interface::Interface;
+use crate::lane::Lane;
+use crate::link::{
     ETHERNET_LEN_BYTES, Kick, Link, LinkCounters, Mac, MadeLane, MakeLane, Mode, Steering, Written,
 };
 use crate::next;

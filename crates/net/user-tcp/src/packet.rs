@@ -1,6 +1,6 @@
 //! The Ethernet header, and TCP checksums that the kernel has left to a NIC.
 
-use super::link::{ETHERNET_LEN_BYTES, Mac};
+use crate::link::{ETHERNET_LEN_BYTES, Mac};
 use redoubt_tcp::Checksum;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

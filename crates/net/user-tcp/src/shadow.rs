@@ -1,16 +1,16 @@
 //! Listeners of the server for which the stacks accept connections as well: these wait here for accept.
 //!
 //! A listener's descriptor is the kernel's. A thread that polls it also polls the listener's bell, see
-//! [`super::waits`].
+//! [`crate::waits`].
 //!
 //! Shadows are never freed; a server has only a few. Every wait of every thread looks them up, without a lock. A
 //! queue's lock is taken last, and nothing else is taken under it. The bell rings only while a connection waits: it is
 //! rung and silenced under that lock.
 
-use super::doorbell::Doorbell;
-use super::socket::Socket;
-use crate::descriptors::Descriptors;
+use crate::doorbell::Doorbell;
+use crate::socket::Socket;
 use libc::c_int;
+use redoubt_interpose::Descriptors;
 use redoubt_locks::IgnorePoison;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};

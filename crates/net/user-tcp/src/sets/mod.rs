@@ -1,13 +1,13 @@
 //! Epoll sets that contain connections of stacks.
 //!
-//! A set gets a lane of each stack (see [`super::lane`]) for the frames of all its members, and the lane is in the
+//! A set gets a lane of each stack (see [`crate::lane`]) for the frames of all its members, and the lane is in the
 //! kernel's set. So the kernel wakes the thread that waits for the set. This thread receives the frames itself and then
 //! gets the ready members: [`members`] has the requested events, and [`wait`] the wait. The members are in the kernel's
 //! set too, so that it reports the same errors as ever, but without any requested events. So a change of the events
 //! needs no system call.
 //!
 //! Unsupported uses leave the set or the connection to the kernel for good. The kernel then watches the members, whose
-//! descriptors are readable from then on while the connection is, see [`super::stack`]. Unsupported are:
+//! descriptors are readable from then on while the connection is, see [`crate::stack`]. Unsupported are:
 //!
 //! * for a set: a copy, a wait for the set itself, and a set within a set;
 //! * for a connection: a second set, a copy, and a wait for it together with others.
@@ -29,15 +29,15 @@ mod wait;
 
 pub use wait::{Timeout, wait};
 
-use super::doorbell::Doorbell;
-use super::lane::Lane;
-use super::socket::{self, Socket};
-use super::stack::Stack;
-use super::{ACTIVE, stacks};
-use crate::descriptors::Descriptors;
-use crate::{next, process};
+use crate::doorbell::Doorbell;
+use crate::lane::Lane;
+use crate::next;
+use crate::socket::{self, Socket};
+use crate::stack::Stack;
+use crate::{ACTIVE, stacks};
 use libc::{c_int, epoll_event};
 use members::Members;
+use redoubt_interpose::Descriptors;
 use redoubt_locks::IgnorePoison;
 use redoubt_shm_control::net::USER_TCP_LINKS;
 use std::ops::RangeInclusive;
@@ -309,7 +309,7 @@ pub fn closed(fd: c_int) {
 
 /// A descriptor is used in an unsupported way; if it is a set, the set is left to the kernel.
 pub fn leave(fd: c_int) {
-    if let Some(set) = get(fd).filter(|_| !process::is_child()) {
+    if let Some(set) = get(fd).filter(|_| !crate::is_child()) {
         set.leave();
     }
 }

@@ -3,48 +3,68 @@
 //! A wait for one connection is a wait in user space. A wait for several descriptors is the kernel's: the placeholder
 //! of a connection stands for it, and the bell of a shadow is polled beside its listener.
 
-use super::socket::{self, Socket};
-use super::{calls, get, sets, shadow, withdraw};
-use crate::waiting::{self, Ask};
-use crate::{next, process};
-use libc::{c_int, c_short, epoll_event, nfds_t, pollfd};
+use crate::socket::{self, Socket};
+use crate::{calls, get, next, sets, shadow, withdraw};
+use libc::{c_int, c_short, epoll_event, nfds_t, pollfd, sigset_t};
 use std::time::Duration;
 
-/// `poll`, as [`waiting::poll`].
-pub fn poll(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
+/// How a caller waits.
+#[derive(Clone, Copy)]
+pub struct Limit {
+    /// Timeout. `None`: no end.
+    pub longest: Option<Duration>,
+    /// The caller's signal mask.
+    pub signals: Signals,
+}
+
+/// Signals during a wait.
+#[derive(Clone, Copy)]
+pub enum Signals {
+    /// The thread's mask stays.
+    Unchanged,
+    /// The caller's mask, or null, which only the kernel can set for the duration of a wait.
+    Masked(*const sigset_t),
+    /// The kernel has to be asked in any case.
+    ForKernel,
+}
+
+/// `poll`. Waits in which no connection of a stack and no listener with a shadow takes part are left to `others`, and so
+/// is the wait for placeholders.
+pub fn poll(list: &mut [pollfd], limit: Limit, others: impl FnOnce(&mut [pollfd]) -> c_int) -> c_int {
     if let [entry] = list
         && let Some(socket) = get(entry.fd)
     {
-        return one(socket, entry, timeout_ms, kernel);
+        return one(socket, entry, limit, others);
     }
-    if process::is_child() || !super::is_active() {
-        return waiting::poll(list, timeout_ms, kernel);
+    if crate::is_child() || !crate::is_active() {
+        return others(list);
     }
     list.iter().for_each(|entry| sets::leave(entry.fd));
     let is_concerned = |entry: &pollfd| get(entry.fd).is_some() || is_shadowed(entry.fd);
     if !list.iter().any(is_concerned) {
-        return waiting::poll(list, timeout_ms, kernel);
+        return others(list);
     }
-    several(list, timeout_ms, kernel)
+    several(list, others)
 }
 
 /// Connections of stacks may wait there for accept.
 pub fn is_shadowed(fd: c_int) -> bool {
-    shadow::get(fd).is_some() && !process::is_child()
+    shadow::get(fd).is_some() && !crate::is_child()
 }
 
-fn one(socket: &'static Socket, entry: &mut pollfd, timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
-    let result = match timeout_ms {
-        Some(timeout_ms) => {
-            let longest = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
-            Some(calls::poll(socket, entry.events, longest))
-        }
+fn one(
+    socket: &'static Socket,
+    entry: &mut pollfd,
+    limit: Limit,
+    others: impl FnOnce(&mut [pollfd]) -> c_int,
+) -> c_int {
+    let result = match limit.signals {
+        Signals::Unchanged => Some(calls::poll(socket, entry.events, limit.longest)),
         // With a signal mask, which only the kernel can set for the duration of a wait.
-        None => {
-            kernel.mask().and_then(|mask| calls::poll_with_mask(socket, entry.events, kernel.longest(), mask))
-        }
+        Signals::Masked(mask) => calls::poll_with_mask(socket, entry.events, limit.longest, mask),
+        Signals::ForKernel => None,
     };
-    let Some(result) = result else { return several(std::slice::from_mut(entry), None, kernel) };
+    let Some(result) = result else { return several(std::slice::from_mut(entry), others) };
     match result {
         Ok(found) => {
             entry.revents = found;
@@ -85,7 +105,7 @@ fn question(list: &[pollfd]) -> (Vec<pollfd>, Vec<(usize, usize)>) {
     (asked, bells)
 }
 
-fn several(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) -> c_int {
+fn several(list: &mut [pollfd], others: impl FnOnce(&mut [pollfd]) -> c_int) -> c_int {
     let (mut asked, bells) = question(list);
     let is_ready = list.iter().any(|entry| events(entry).is_some_and(|events| events != 0));
     let for_room: Vec<_> = list
@@ -99,7 +119,7 @@ fn several(list: &mut [pollfd], timeout_ms: Option<c_int>, kernel: &impl Ask) ->
         }
     };
     tell(true);
-    let result = if is_ready { look(&mut asked, 0) } else { waiting::poll(&mut asked, timeout_ms, kernel) };
+    let result = if is_ready { look(&mut asked, 0) } else { others(&mut asked) };
     tell(false);
     if result < 0 {
         return result;
@@ -140,12 +160,12 @@ pub fn before_accept(fd: c_int) {
 /// # Safety
 /// As epoll_ctl.
 pub unsafe fn control_set(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> Option<c_int> {
-    if !super::is_active() || process::is_child() {
+    if !crate::is_active() || crate::is_child() {
         return None;
     }
     if operation != libc::EPOLL_CTL_DEL {
         if is_shadowed(fd) {
-            super::report("a listener is in an epoll set and stays with the kernel");
+            crate::report("a listener is in an epoll set and stays with the kernel");
             withdraw(fd);
         }
         sets::leave(fd);

@@ -1,9 +1,8 @@
 //! The server's calls on a connection of a stack, with the kernel's results.
 
-use super::ahead::Ahead;
-use super::shadow;
-use super::socket::{self, Socket};
-use crate::reading::Target;
+use crate::ahead::Ahead;
+use crate::shadow;
+use crate::socket::{self, Socket};
 use libc::{c_int, c_short, sigset_t};
 use redoubt_tcp::CallError;
 use std::sync::atomic::Ordering;
@@ -279,16 +278,4 @@ pub fn poll_with_mask(
     }
     let result = socket.wait_with_mask(socket::wanted(wanted), end(longest), mask)?;
     Some(result.map(|ready| socket::events(ready, wanted)))
-}
-
-/// The bytes of a call's buffer.
-///
-/// # Safety
-/// The buffer is valid for writing, and the caller's until the slice is gone.
-pub unsafe fn buffer<'call>(target: Target) -> &'call mut [u8] {
-    if target.address.is_null() || target.len_bytes == 0 {
-        return &mut [];
-    }
-    // SAFETY: by the caller's contract.
-    unsafe { std::slice::from_raw_parts_mut(target.address, target.len_bytes) }
 }

@@ -2,12 +2,12 @@
 //! answers, so it needs no ARP of its own; and after a failover of a router, its first frame updates the address.
 //!
 //! This is only for hosts without an open connection, because any host can send a frame with a foreign address. For an
-//! open connection the slot in [`super::stack`] has the address, from frames that fitted the connection.
+//! open connection the slot in [`crate::stack`] has the address, from frames that fitted the connection.
 //!
 //! Invariant: the addresses of at most twice [`MANY`] hosts are kept. The least recently received ones are forgotten
 //! first, except for hosts with a connection.
 
-use super::link::Mac;
+use crate::link::Mac;
 use std::collections::HashMap;
 use std::net::IpAddr;
 

@@ -3,9 +3,9 @@
 
 use super::lanes::User;
 use super::{Inner, Stack};
-use crate::user_tcp::lane::Lane;
-use crate::user_tcp::sets::Set;
-use crate::user_tcp::socket::Socket;
+use crate::lane::Lane;
+use crate::sets::Set;
+use crate::socket::Socket;
 use libc::epoll_event;
 use redoubt_tcp::Micros;
 

@@ -4,16 +4,16 @@
 //! own TCP: no other thread is between the NIC and the receiving one. The choice of a lane only decides which thread is
 //! woken: every frame of a lane goes to the stack, for any connection.
 //!
-//! This module works without the stack's lock; the rings are the link's, see [`super::xdp`].
+//! This module works without the stack's lock; the rings are the link's, see [`crate::xdp`].
 //!
 //! Invariants: a lane is never freed, and is used again. At most one thread attends it, and only that thread clears its
 //! bell. `is_polled` is set before the waiting thread's last check whether it has to wait. Another thread changes the
 //! condition of that check before it reads `is_polled`. All of this is sequentially consistent, so no wake-up is
 //! missed.
 
-use super::doorbell::Doorbell;
-use super::xdp::{self, Watch};
+use crate::doorbell::Doorbell;
 use crate::next;
+use crate::xdp::{self, Watch};
 use libc::{c_int, nfds_t, pollfd, sigset_t};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -100,7 +100,7 @@ impl Lane {
     fn sleep(&self, longest: Option<Duration>, mask: *const sigset_t) -> bool {
         let entry = |fd| pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut list = [entry(self.socket.as_raw_fd()), entry(self.bell.as_raw_fd())];
-        let timeout = longest.map(super::socket::timespec);
+        let timeout = longest.map(crate::socket::timespec);
         let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: a list of this length, null or a time that lives long enough, and null or the caller's mask.
         let result = unsafe { next::ppoll(list.as_mut_ptr(), list.len() as nfds_t, timeout, mask) };

@@ -1,14 +1,13 @@
 //! Statistics of a stack for `redoubt net status`.
 
-use super::stack::Inner;
-use crate::control;
+use crate::stack::Inner;
 use redoubt_shm_control::net::{UserTcpLink, UserTcpMode};
 
-fn mode(mode: super::link::Mode) -> UserTcpMode {
+fn mode(mode: crate::link::Mode) -> UserTcpMode {
     match mode {
-        super::link::Mode::ZeroCopy => UserTcpMode::ZeroCopy,
-        super::link::Mode::Native => UserTcpMode::Native,
-        super::link::Mode::Generic => UserTcpMode::Generic,
+        crate::link::Mode::ZeroCopy => UserTcpMode::ZeroCopy,
+        crate::link::Mode::Native => UserTcpMode::Native,
+        crate::link::Mode::Generic => UserTcpMode::Generic,
     }
 }
 
@@ -30,12 +29,12 @@ pub fn publish(number: usize, name: &str, inner: &mut Inner) {
         timed_out: counters.timed_out,
         bad_checksums: counters.refused.tcp_checksum + counters.refused.ip_checksum,
     };
-    control::publish_user_tcp(number, status.to_words());
+    crate::publish(number, status.to_words());
 }
 
 /// Publishes that the interface could not be used.
 pub fn publish_failure(number: usize, name: &str) {
     let status =
         UserTcpLink { interface: name.to_owned(), mode: UserTcpMode::Failed, ..UserTcpLink::default() };
-    control::publish_user_tcp(number, status.to_words());
+    crate::publish(number, status.to_words());
 }

@@ -5,12 +5,12 @@
 //! connection is not assigned again.
 
 use super::{Inner, Slot, Stack};
-use crate::user_tcp::ahead;
-use crate::user_tcp::lane::Lane;
-use crate::user_tcp::link::MadeLane;
-use crate::user_tcp::report;
-use crate::user_tcp::sets::Set;
-use crate::user_tcp::socket::Socket;
+use crate::ahead;
+use crate::lane::Lane;
+use crate::link::MadeLane;
+use crate::report;
+use crate::sets::Set;
+use crate::socket::Socket;
 use redoubt_tcp::Micros;
 
 /// Maximum number of lanes.

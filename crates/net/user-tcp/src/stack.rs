@@ -1,8 +1,8 @@
 //! A stack: one queue of a NIC, the TCP over it, its connections, and the thread that serves them.
 //!
 //! One lock guards everything. The server's threads read and write under it, and send their frames themselves: an
-//! answer needs no other thread. Frames of a lane (see [`super::lane`]) are received by the thread that waits for its
-//! connection, or for its epoll set (see [`super::sets`]). Frames of the link itself are received by the stack's
+//! answer needs no other thread. Frames of a lane (see [`crate::lane`]) are received by the thread that waits for its
+//! connection, or for its epoll set (see [`crate::sets`]). Frames of the link itself are received by the stack's
 //! thread, which wakes the waiting thread. These are handshakes, the first statements, and connections that are waited
 //! for with others. Rings between the threads would save the lock, and cost a second copy of all bytes and another
 //! thread's wake-up for each answer.
@@ -21,18 +21,18 @@ mod lanes;
 mod listening;
 mod sets;
 
-use super::doorbell::Doorbell;
-use super::few::Few;
-use super::interface::Interface;
-use super::lane::{self, Lane};
-use super::link::{Kick, Link, Mac, Mode, Steering};
-use super::neighbours::Neighbours;
-use super::options::KeepaliveSetting;
-use super::shadow::{Accepted, Shadow};
-use super::socket::{self, Socket};
-use super::status;
-use super::xdp::Sent;
+use crate::doorbell::Doorbell;
+use crate::few::Few;
+use crate::interface::Interface;
+use crate::lane::{self, Lane};
+use crate::link::{Kick, Link, Mac, Mode, Steering};
+use crate::neighbours::Neighbours;
 use crate::next;
+use crate::options::KeepaliveSetting;
+use crate::shadow::{Accepted, Shadow};
+use crate::socket::{self, Socket};
+use crate::status;
+use crate::xdp::Sent;
 use libc::c_int;
 use redoubt_locks::{IgnorePoison, IgnorePoisonIfFree};
 use redoubt_tcp::{Config, ConnectionError, ConnectionId, Engine, ListenerId, Micros};
@@ -175,10 +175,10 @@ impl Stack {
     /// # Errors
     /// Those of the system.
     pub fn start(number: usize, interface: Interface, link: Box<dyn Link>) -> std::io::Result<&'static Self> {
-        let mut config = Config::new(super::secret()?);
+        let mut config = Config::new(crate::secret()?);
         config.mtu_len_bytes = u16::try_from(link.mtu_bytes()).unwrap_or(u16::MAX);
-        config.max_connections = super::MOST_CONNECTIONS;
-        config.max_half_open = super::MOST_HALF_OPEN;
+        config.max_connections = crate::MOST_CONNECTIONS;
+        config.max_half_open = crate::MOST_HALF_OPEN;
         let engine = Engine::new(config).map_err(std::io::Error::other)?;
         let addresses = interface.addresses()?;
         let inner = Inner {
@@ -210,7 +210,7 @@ impl Stack {
             begin: Instant::now(),
             wakes_at: AtomicU64::new(0),
         }));
-        super::without_signals(|| {
+        crate::without_signals(|| {
             std::thread::Builder::new().name(format!("redoubt-tcp-{number}")).spawn(move || stack.run())
         })?;
         Ok(stack)
@@ -577,6 +577,6 @@ impl Slot {
             return;
         }
         self.is_signalled = wanted;
-        if wanted { super::doorbell::ring(fd) } else { super::doorbell::clear(fd) }
+        if wanted { crate::doorbell::ring(fd) } else { crate::doorbell::clear(fd) }
     }
 }
