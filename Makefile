@@ -88,7 +88,8 @@ lint:
 	cargo fmt --check
 	scripts/prose
 	scripts/links
-	cargo clippy --release --workspace --all-targets -- -D warnings
+	cargo clippy --release --workspace --features experimental-devices --all-targets -- -D warnings
+	cargo clippy --release --workspace -- -D warnings
 
 # Decoders and page code with arithmetic that overflows and debug assertions as failures; its first part is in ./test.
 checked:
@@ -125,10 +126,10 @@ bench-export:
 # byte. BENCH_SECONDS is per run of a server, BENCH_DIR is on the disk to measure. Tables go to the terminal, JSON lines
 # to target/bench/. See lab/2026-11-24-log.md.
 bench-log:
-	cargo build --release --workspace
+	cargo build --release --workspace --features experimental-devices
 	mkdir -p target/bench $(BENCH_DIR)
 	cargo bench -q -p redoubt-logdev --bench waiters -- --dir $(BENCH_DIR) > target/bench/waiters.json
-	cargo bench -q -p redoubt-logdev --bench devices -- --dir $(BENCH_DIR) > target/bench/devices.json
+	cargo bench -q -p redoubt-logdev --features experimental-devices --bench devices -- --dir $(BENCH_DIR) > target/bench/devices.json
 	TMPDIR=$(BENCH_DIR) target/release/redoubt bench $(BENCH_SMALL) --seconds $(BENCH_SECONDS) --repetitions 2 \
 	  --backend redoubt --node-variant "block=--log-device block" \
 	  --node-variant "pmem=--log-device pmem --pretend-pmem --log-path {memory}" > target/bench/node.json
@@ -147,12 +148,12 @@ results:
 # The small benches of single functions.
 microbench:
 	cargo bench -p redoubt-redo -p redoubt-page -p redoubt-wire -p redoubt-node -p redoubt-pagestore --benches
-	cargo bench -p redoubt-logdev --bench append --bench pmem
+	cargo bench -p redoubt-logdev --features experimental-devices --bench append --bench pmem
 
 # Heavier runs of tests that always run: the environment says how many rounds.
 soak:
-	cargo build --release --workspace
-	REDOUBT_SOAK_ROUNDS=$(SOAK_ROUNDS) cargo test --release -p redoubt-testkit --test volume --test devices -- crash:: local_log:: --nocapture
+	cargo build --release --workspace --features experimental-devices
+	REDOUBT_SOAK_ROUNDS=$(SOAK_ROUNDS) cargo test --release -p redoubt-testkit --features experimental-devices --test volume --test devices -- crash:: local_log:: --nocapture
 	$(MAKE) batteries
 	$(MAKE) soak-faults
 	$(MAKE) oracle

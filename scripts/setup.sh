@@ -138,11 +138,11 @@ setup_component() {
     rustup component add "$1"
 }
 
-# setup_build PACKAGE...: builds the programs and libraries of these packages, or of the whole workspace.
+# setup_build PACKAGE...: builds the programs and libraries of these packages, or of the whole workspace as ./test does.
 setup_build() {
     local package arguments=()
     for package in "$@"; do arguments+=(-p "$package"); done
-    [ $# -gt 0 ] || arguments=(--workspace)
+    [ $# -gt 0 ] || arguments=(--workspace --features experimental-devices)
     setup_say "Building (release)"
     cargo build --release --locked "${arguments[@]}" || setup_fail "the build failed"
 }

@@ -56,17 +56,18 @@ start_run() {
     exec 7<>"$RUN_DIR/monitor.in" 6<>"$RUN_DIR/monitor.out" 8</dev/null
 }
 
-# build_programs PACKAGE...: the release build of these.
+# build_programs PACKAGE...: the release build of these, with experimental device code, as in ./test.
 build_programs() {
     say "building the programs (cargo build --release)"
     # shellcheck disable=SC2046 # one option per package
-    cargo build --quiet --release --locked $(printf -- '-p %s ' "$@") 2>>"$LOG" || fail "the build failed; see $LOG"
+    cargo build --quiet --release --locked --features experimental-devices $(printf -- '-p %s ' "$@") 2>>"$LOG" || fail "the build failed; see $LOG"
 }
 
-# build_library_tests PACKAGE: the release build of its library's tests, as $RUN_DIR/PACKAGE-tests.
+# build_library_tests PACKAGE: the release build of its library's tests, with experimental device code, as $RUN_DIR/PACKAGE-tests.
 build_library_tests() {
     local tests
-    tests=$(cargo test --quiet --release --locked -p "redoubt-$1" --lib --no-run --message-format=json 2>>"$LOG" |
+    tests=$(cargo test --quiet --release --locked -p "redoubt-$1" --lib --no-run \
+        --features experimental-devices --message-format=json 2>>"$LOG" |
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p') || fail "the build of the tests of $1 failed; see $LOG"
     cp "$tests" "$RUN_DIR/$1-tests"
 }

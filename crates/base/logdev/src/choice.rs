@@ -3,6 +3,7 @@
 //! Pure functions of what [`redoubt_storage::probe`] found.
 
 use redoubt_storage::probe::{DeviceLayer, DirectIo, PathProbe, WriteCache};
+use redoubt_types::EXPERIMENTAL_PACKAGE;
 
 use crate::DeviceKind;
 
@@ -11,6 +12,9 @@ const OVERWRITES_IN_PLACE: [&str; 4] = ["ext2", "ext3", "ext4", "xfs"];
 /// The longest write unit that a block device log is made with, in bytes.
 const MAX_WRITE_UNIT_LEN: u32 = 4096;
 const SECTOR_LEN: u32 = 512;
+
+/// Whether this build has the log device on persistent memory.
+pub const HAS_PMEM: bool = cfg!(feature = "experimental-devices");
 
 /// Which device fits a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,13 +26,13 @@ pub struct Choice {
 }
 
 /// The device to use. `pretend_pmem`: the operator wants the directory treated as persistent memory, even if
-/// it is not; for tests.
+/// it is not; for tests. Without [`HAS_PMEM`] the choice is never persistent memory.
 pub fn choose(found: &PathProbe, pretend_pmem: bool) -> Choice {
     let choice = |kind, reason| Choice { kind, reason };
-    if found.map_sync {
+    if found.map_sync && HAS_PMEM {
         return choice(DeviceKind::Pmem, format!("{} on DAX: MAP_SYNC works", found.file_system));
     }
-    if pretend_pmem {
+    if pretend_pmem && HAS_PMEM {
         let reason = format!(
             "{} is not persistent memory, but --pretend-pmem was given: nothing written is durable",
             found.file_system
@@ -107,8 +111,15 @@ fn why_not_block(found: &PathProbe) -> Option<String> {
 /// What an operator should know about this place for a log, one sentence each.
 pub fn warnings(found: &PathProbe) -> Vec<String> {
     let mut warnings = Vec::new();
-    if found.map_sync {
+    if found.map_sync && HAS_PMEM {
         return warnings;
+    }
+    if found.map_sync {
+        warnings.push(format!(
+            "{} is on persistent memory, and this build writes the log there as on a disk; install the package \
+             {EXPERIMENTAL_PACKAGE} for the log device of persistent memory",
+            found.file_system
+        ));
     }
     let Some(device) = &found.block_device else {
         warnings.push(format!(

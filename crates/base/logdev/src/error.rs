@@ -2,6 +2,7 @@
 
 use std::io;
 
+#[cfg(feature = "experimental-devices")]
 use redoubt_persistent_memory::PmemError;
 use redoubt_storage::ErrorKind;
 
@@ -99,6 +100,7 @@ pub enum LogDeviceError {
         end: Seq,
     },
     /// A file cannot be mapped as the device needs it.
+    #[cfg(feature = "experimental-devices")]
     #[error("log file {file} cannot be used as persistent memory: {source}")]
     NotMappable {
         /// The file.
@@ -135,8 +137,9 @@ impl LogDeviceError {
             | Self::Damaged { .. }
             | Self::BadSegment { .. }
             | Self::Unsupported { .. }
-            | Self::Locked { .. }
-            | Self::NotMappable { .. } => ErrorKind::Fatal,
+            | Self::Locked { .. } => ErrorKind::Fatal,
+            #[cfg(feature = "experimental-devices")]
+            Self::NotMappable { .. } => ErrorKind::Fatal,
             Self::RecordTooLarge { .. } | Self::OutOfRange { .. } | Self::InvalidOption { .. } => {
                 ErrorKind::CallerBug
             }

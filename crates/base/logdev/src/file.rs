@@ -218,3 +218,7 @@ mod tests;
 
 #[cfg(test)]
 mod crash_tests;
+
+#[cfg(test)]
+#[cfg(feature = "experimental-devices")]
+mod raw_device_tests;

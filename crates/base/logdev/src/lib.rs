@@ -18,10 +18,11 @@
 //!
 //! All devices keep the stream in the same segment files, so a log that one device wrote can be opened by any other.
 //! They differ in how a record gets there: [`FileLogDevice`] through the page cache with `fdatasync`,
-//! [`BlockLogDevice`] around it with several durable writes under way, [`pmem::PmemLogDevice`] by processor stores
-//! into mapped segments. [`choice`] says which of them fits a place, [`waiters`] is where threads wait for a position
-//! to become durable. Files are those of [`redoubt_storage`]: of a file system, on a raw block device, or simulated;
-//! `pmem::model_disk` is a directory in modelled persistent memory, for tests.
+//! [`BlockLogDevice`] around it with several durable writes under way, `pmem::PmemLogDevice` (feature
+//! `experimental-devices`) by processor stores into mapped segments. [`choice`] says which of them fits a place,
+//! [`waiters`] is where threads wait for a position to become durable. Files are those of [`redoubt_storage`]: of a file
+//! system, on a raw block device, or simulated; `pmem::model_disk` is a directory in modelled persistent memory, for
+//! tests.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -31,6 +32,7 @@ mod error;
 mod file;
 mod format;
 mod group_sync;
+#[cfg(feature = "experimental-devices")]
 pub mod pmem;
 mod segments;
 

@@ -119,6 +119,10 @@ pub(crate) struct Part<H> {
     /// The appended record continues in the next segment.
     pub continues: bool,
     /// Bytes from `at` to where the next record starts: header, payload and padding.
+    #[cfg_attr(
+        not(feature = "experimental-devices"),
+        expect(dead_code, reason = "only the log on persistent memory reads it")
+    )]
     pub len_in_file: usize,
 }
 

@@ -4,8 +4,8 @@
 //! neither on the meaning of the bytes nor on the caller. The implementations are
 //!
 //! * [`RealDir`], a directory of the operating system,
-//! * a directory on a [`raw_device`], a block device without a file system, which passes to the drive which data has
-//!   the same lifetime ([`Stream`]), and
+//! * a directory on a `raw_device` (feature `experimental-devices`), a block device without a file system, which passes
+//!   to the drive which data has the same lifetime ([`Stream`]), and
 //! * `sim::SimDisk` (feature `sim`), which in tests loses, tears and fails data as a real disk may.
 //!
 //! Other modules:
@@ -23,7 +23,7 @@
 //!   location does not support that, the call fails and writes nothing. (But see [`RealDirOptions::pretend_untorn`].)
 //! * A call that returns an error may have been done in part. After a failed sync, the durability of the covered data
 //!   is unknown. A later successful sync does not cover it, so callers stop.
-//! * A directory has one user at a time: a second [`RealDir::open`] or [`raw_device::RawDevice::dir`] fails.
+//! * A directory has one user at a time: a second [`RealDir::open`] or `RawDevice::dir` fails.
 //!
 //! # Example
 //!
@@ -64,6 +64,7 @@ pub mod durable_io;
 mod error;
 mod kernel_ring;
 pub mod probe;
+#[cfg(feature = "experimental-devices")]
 pub mod raw_device;
 mod real;
 #[cfg(any(test, feature = "sim"))]

@@ -7,7 +7,7 @@
 //! write of it.
 //!
 //! Streams have no effect: ext4 accepts a hint for a file but does not pass it to the drive. Use
-//! [`crate::raw_device`], or separate devices, to place data by its lifetime.
+//! `crate::raw_device`, or separate devices, to place data by its lifetime.
 
 use std::fs::{self, File};
 use std::io;

@@ -4,7 +4,9 @@
 //! linking the crate that stores the bytes. `redoubt_logdev` and `redoubt_redo` re-export the types that they define
 //! the meaning of.
 
+mod experimental;
 pub mod format_version;
 mod ids;
 
+pub use experimental::{EXPERIMENTAL_PACKAGE, needs_experimental};
 pub use ids::{Family, FileId, Lsn, PageId, PageNo, Seq, SpaceId};

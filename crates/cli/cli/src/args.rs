@@ -110,7 +110,8 @@ pub enum Command {
     },
     /// Prepare or show a raw block device for logs, page journals and pages (experimental).
     ///
-    /// Experimental: tried on emulated drives, not on real ones. A raw device holds what would otherwise be files, for
+    /// Experimental: tried on emulated drives, not on real ones, and only in the command of the package
+    /// redoubt-experimental. A raw device holds what would otherwise be files, for
     /// any number of volumes of one node. On a drive with data placement (NVMe FDP) the node marks writes that belong
     /// together; file systems do not forward such marks.
     Device {
@@ -300,11 +301,11 @@ pub struct NfsArguments {
 #[command(next_help_heading = "Log device")]
 pub struct LogArguments {
     /// Directory for the logs of volumes made from now on, for example on persistent memory or on a fast drive of
-    /// their own, or a raw block device (see `redoubt device`) [default: with the volume].
+    /// their own, or a raw block device (experimental, see `redoubt device`) [default: with the volume].
     #[arg(long, value_name = "DIR|DEVICE")]
     pub log_path: Option<PathBuf>,
     /// Method that makes logs durable: `pmem`, CPU stores into a file mounted with DAX (experimental: tried on an emulated
-    /// NVDIMM); `block`, direct I/O with several durable writes in flight; `file`, fdatasync; or `auto`. With `auto` it is
+    /// NVDIMM, needs the package redoubt-experimental); `block`, direct I/O with several durable writes in flight; `file`, fdatasync; or `auto`. With `auto` it is
     /// the first of these that the location supports.
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "pmem", "block", "file"])]
     pub log_device: String,
@@ -316,7 +317,7 @@ pub struct LogArguments {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub log_in_flight: u8,
     /// Treat the location of the logs as persistent memory even if it is not. For tests on tmpfs only: a power cut
-    /// loses acknowledged commits.
+    /// loses acknowledged commits. Needs the package redoubt-experimental.
     #[arg(long)]
     pub pretend_pmem: bool,
 }
@@ -549,7 +550,7 @@ pub struct StatusArguments {
     /// Only this volume.
     #[arg(long, value_name = "NAME")]
     pub volume: Option<String>,
-    /// Show a server that was started with `redoubt run --local-log`.
+    /// Show a server that was started with `redoubt run --local-log`. Needs the package redoubt-experimental.
     #[arg(long, requires = "datadir", conflicts_with_all = ["node", "volume"])]
     pub local_log: bool,
     /// Its data directory.

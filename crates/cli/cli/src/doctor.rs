@@ -9,6 +9,7 @@ mod data_directory;
 mod host;
 mod library;
 mod limits;
+#[cfg_attr(not(feature = "experimental-devices"), path = "doctor/no_local_log.rs")]
 mod local_log;
 mod locks;
 mod node;
@@ -34,7 +35,7 @@ const LEAST_NODE_BYTES: u64 = 1 << 30;
 pub fn run(arguments: &DoctorArguments) -> Result<()> {
     let report = match &arguments.data {
         Some(data) => Report::new("node", node_side(arguments, data)),
-        None if arguments.local_log => Report::new("local-log", local_log_side(arguments)),
+        None if arguments.local_log => Report::new("local-log", local_log::checks(arguments)?),
         None => Report::new("server", server_side(arguments)),
     };
     report.print(arguments.json)
@@ -74,19 +75,6 @@ fn server_side(arguments: &DoctorArguments) -> Vec<Check> {
     let version = server.as_ref().map(|server| server.version);
     checks.extend(node::check(&arguments.address, volume, version));
     checks.push(host::network());
-    checks
-}
-
-fn local_log_side(arguments: &DoctorArguments) -> Vec<Check> {
-    let mut checks = vec![host::kernel()];
-    let (found, library) = library::find(arguments.library.as_deref());
-    checks.push(found);
-    checks.extend(local_log::check(
-        &arguments.command,
-        arguments.datadir.as_deref(),
-        arguments.pretend_pmem,
-        library.as_deref(),
-    ));
     checks
 }
 

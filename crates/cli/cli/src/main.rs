@@ -12,9 +12,11 @@ mod args;
 mod beneath;
 mod certificates;
 mod client;
+#[cfg_attr(not(feature = "experimental-devices"), path = "no_device.rs")]
 mod device;
 mod doctor;
 mod error;
+mod experimental;
 mod export;
 mod group;
 mod import;

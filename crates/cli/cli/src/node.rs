@@ -2,6 +2,7 @@
 
 use crate::args::{LogArguments, LogFormat, NfsArguments, NodeArguments, PageArguments, StatusPageArguments};
 use crate::error::{CliError, Result};
+use crate::experimental;
 use crate::logging;
 use crate::output::announce;
 use crate::run::datadir::ids_of;
@@ -204,6 +205,10 @@ fn log_options(arguments: &LogArguments) -> Result<LogOptions> {
             arguments.log_device
         )));
     }
+    if !experimental::IS_BUILT_IN && (arguments.pretend_pmem || device == Some(DeviceKind::Pmem)) {
+        let option = if arguments.pretend_pmem { "--pretend-pmem" } else { "--log-device pmem" };
+        return Err(experimental::refused(option));
+    }
     make_place(arguments.log_path.as_deref())?;
     Ok(LogOptions {
         device,
@@ -241,6 +246,9 @@ fn page_options(arguments: &PageArguments) -> Result<PageOptions> {
 fn make_place(path: Option<&Path>) -> Result<()> {
     match path {
         Some(path) if !redoubt_node::place::is_block_device(path) => make_private_directory(path),
+        Some(path) if !experimental::IS_BUILT_IN => {
+            Err(experimental::refused(&format!("the raw block device {}", path.display())))
+        }
         _ => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! Compares packages with the rules. Every function returns violations, each as one message.
 
-use crate::rules::{Exception, Loaded, Part};
+use crate::rules::{EXPERIMENTAL_FEATURE, Exception, Loaded, Part};
 use crate::workspace::Package;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,4 +92,12 @@ pub fn links(library: &Loaded, linked: &BTreeSet<String>) -> Vec<String> {
             },
         );
     beyond.chain(unneeded).collect()
+}
+
+/// Experimental packages that the default build of `package` links.
+pub fn experimental(package: &str, linked: &BTreeSet<String>, experimental: &[&str]) -> Vec<String> {
+    let found = linked.iter().filter(|name| experimental.contains(&name.as_str()));
+    found
+        .map(|name| format!("{package} links {name}: only the feature {EXPERIMENTAL_FEATURE} may do that"))
+        .collect()
 }

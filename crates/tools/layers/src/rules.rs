@@ -1,5 +1,5 @@
-//! The rules: the parts, their allowed dependencies, exceptions, and the packages that a library loaded into a server may
-//! link.
+//! The rules: the parts, their allowed dependencies, exceptions, the packages that a library loaded into a server may
+//! link, and the experimental packages that default builds link nowhere.
 
 /// A folder below `crates/`.
 #[derive(Clone, Copy, Debug)]
@@ -92,12 +92,12 @@ pub const LOADED: &[Loaded] = &[
             "num-traits", "oid-registry", "once_cell", "parking_lot", "parking_lot_core",
             "powerfmt", "redoubt-codec", "redoubt-commit-waiters", "redoubt-interpose",
             "redoubt-locks", "redoubt-negotiation", "redoubt-page", "redoubt-peer-credentials",
-            "redoubt-persistent-memory", "redoubt-redo", "redoubt-resend-queue",
-            "redoubt-shm-control", "redoubt-sync", "redoubt-transport", "redoubt-types",
-            "redoubt-wire", "rustc-hash", "rusticata-macros", "rustix", "rustls", "rustls-graviola",
-            "rustls-pki-types", "rustls-webpki", "scopeguard", "serde", "serde_core", "serde_json",
-            "simd-adler32", "smallvec", "subtle", "thiserror", "time", "time-core", "twox-hash",
-            "untrusted", "x509-parser", "zeroize", "zmij", "zstd", "zstd-safe", "zstd-sys",
+            "redoubt-redo", "redoubt-resend-queue", "redoubt-shm-control", "redoubt-sync",
+            "redoubt-transport", "redoubt-types", "redoubt-wire", "rustc-hash", "rusticata-macros",
+            "rustix", "rustls", "rustls-graviola", "rustls-pki-types", "rustls-webpki",
+            "scopeguard", "serde", "serde_core", "serde_json", "simd-adler32", "smallvec",
+            "subtle", "thiserror", "time", "time-core", "twox-hash", "untrusted", "x509-parser",
+            "zeroize", "zmij", "zstd", "zstd-safe", "zstd-sys",
         ],
     },
     Loaded {
@@ -132,7 +132,7 @@ pub const LOADED: &[Loaded] = &[
             "num-conv", "num-integer", "num-traits", "oid-registry", "once_cell", "parking_lot",
             "parking_lot_core", "powerfmt", "redoubt-codec", "redoubt-commit-waiters",
             "redoubt-consensus", "redoubt-locks", "redoubt-logdev", "redoubt-negotiation",
-            "redoubt-peer-credentials", "redoubt-persistent-memory", "redoubt-storage", "redoubt-sync", "redoubt-transport",
+            "redoubt-peer-credentials", "redoubt-storage", "redoubt-sync", "redoubt-transport",
             "redoubt-types", "rusticata-macros", "rustix", "rustls", "rustls-graviola",
             "rustls-pki-types", "rustls-webpki", "scopeguard", "serde", "serde_core", "serde_json",
             "smallvec", "subtle", "thiserror", "time", "time-core", "twox-hash", "untrusted",
@@ -147,4 +147,22 @@ pub const LOADED: &[Loaded] = &[
             "libc", "redoubt-interpose",
         ],
     },
+];
+
+/// Packages with experimental device code. Only builds with the feature [`EXPERIMENTAL_FEATURE`] link them.
+pub const EXPERIMENTAL: [&str; 1] = ["redoubt-persistent-memory"];
+
+/// The feature that makes the command, the node and the library link [`EXPERIMENTAL`].
+pub const EXPERIMENTAL_FEATURE: &str = "experimental-devices";
+
+/// Packages that must not link [`EXPERIMENTAL`] in their default build: the node, and everything else that the default
+/// Debian packages contain. For each: whether it has the feature.
+pub const DEFAULT_BUILDS: [(&str, bool); 7] = [
+    ("redoubt-node", true),
+    ("redoubt-cli", true),
+    ("redoubt-shim", true),
+    ("redoubt-group", false),
+    ("redoubt-net", false),
+    ("redoubt-bench", false),
+    ("redoubt-drill", false),
 ];

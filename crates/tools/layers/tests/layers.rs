@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
-use redoubt_layers::rules::{EXCEPTIONS, Exception, FOR_TESTS, LOADED, Loaded, OUTSIDE, PARTS};
+use redoubt_layers::rules::{
+    DEFAULT_BUILDS, EXCEPTIONS, EXPERIMENTAL, EXPERIMENTAL_FEATURE, Exception, FOR_TESTS, LOADED, Loaded,
+    OUTSIDE, PARTS,
+};
 use redoubt_layers::workspace::Package;
 use redoubt_layers::{check, workspace};
 use std::path::{Path, PathBuf};
@@ -75,9 +78,24 @@ fn loaded_libraries_have_listed_users_only() {
 fn loaded_libraries_link_listed_packages_only() {
     let root = repository();
     for library in LOADED {
-        let linked = workspace::linked(&root, library.package).unwrap();
+        let linked = workspace::linked(&root, library.package, &[]).unwrap();
         let violations = check::links(library, &linked);
         assert!(violations.is_empty(), "{}", violations.join("\n"));
+    }
+}
+
+#[test]
+fn default_builds_link_no_experimental_package() {
+    let root = repository();
+    for (package, has_feature) in DEFAULT_BUILDS {
+        let linked = workspace::linked(&root, package, &[]).unwrap();
+        let violations = check::experimental(package, &linked, &EXPERIMENTAL);
+        assert!(violations.is_empty(), "{}", violations.join("\n"));
+        if has_feature {
+            let linked = workspace::linked(&root, package, &[EXPERIMENTAL_FEATURE]).unwrap();
+            let found = check::experimental(package, &linked, &EXPERIMENTAL);
+            assert_eq!(found.len(), EXPERIMENTAL.len(), "{package} with the feature: {found:?}");
+        }
     }
 }
 

@@ -6,7 +6,6 @@
 use crate::error::NodeError;
 use crate::place::{Part, Place, Site, find_or_create};
 use redoubt_logdev::choice::{choose, warnings, write_unit_len};
-use redoubt_logdev::pmem::{PmemLogDevice, PmemLogOptions};
 use redoubt_logdev::{BlockLogDevice, BlockLogOptions, DeviceKind, FileLogDevice, LogDevice, SegmentOptions};
 use redoubt_storage::probe::{DirectIo, PathProbe, probe};
 use std::path::{Path, PathBuf};
@@ -64,7 +63,7 @@ pub fn open(site: Site<'_>, options: &LogOptions) -> Result<Opened, NodeError> {
     let place = find_or_create(site, Part::Log, options.place.as_deref())?;
     match &place {
         Place::Directory(directory) => open_in_directory(directory, options),
-        Place::Device { .. } => open_on_device(&place, options),
+        Place::Device(_) => open_on_device(&place, options),
     }
 }
 
@@ -148,15 +147,28 @@ fn open_kind(
             };
             Box::new(BlockLogDevice::open(directory, block)?)
         }
-        DeviceKind::Pmem => {
-            let defaults = PmemLogOptions::default();
-            let pmem = PmemLogOptions {
-                segments,
-                write_unit_bytes: options.write_unit_bytes.unwrap_or(defaults.write_unit_bytes),
-                pretend: options.pretend_pmem,
-                ..defaults
-            };
-            Box::new(PmemLogDevice::open(directory, pmem)?)
-        }
+        DeviceKind::Pmem => open_pmem(directory, segments, options)?,
     })
+}
+
+#[cfg(feature = "experimental-devices")]
+fn open_pmem(
+    directory: &Path,
+    segments: SegmentOptions,
+    options: &LogOptions,
+) -> Result<Box<dyn LogDevice>, NodeError> {
+    use redoubt_logdev::pmem::{PmemLogDevice, PmemLogOptions};
+    let defaults = PmemLogOptions::default();
+    let pmem = PmemLogOptions {
+        segments,
+        write_unit_bytes: options.write_unit_bytes.unwrap_or(defaults.write_unit_bytes),
+        pretend: options.pretend_pmem,
+        ..defaults
+    };
+    Ok(Box::new(PmemLogDevice::open(directory, pmem)?))
+}
+
+#[cfg(not(feature = "experimental-devices"))]
+fn open_pmem(_: &Path, _: SegmentOptions, _: &LogOptions) -> Result<Box<dyn LogDevice>, NodeError> {
+    Err(NodeError::Refused(redoubt_types::needs_experimental("a log device of the kind `pmem`")))
 }

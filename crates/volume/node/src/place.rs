@@ -3,7 +3,8 @@
 //! A part is in the volume's own directory by default. If the node had another location configured for it when the
 //! volume was created, the volume's directory has a link of that name to it. The link makes the volume find its parts
 //! whatever the node's later options are. The other location is a directory, of which the volume gets a subdirectory,
-//! or a raw block device (see [`redoubt_storage::raw_device`]), of which it gets a directory by name.
+//! or a raw block device (`redoubt_storage::raw_device`), of which it gets a directory by name. A build without the
+//! feature `experimental-devices` refuses every raw device.
 //!
 //! | part | name or link | name in another place |
 //! |---|---|---|
@@ -15,21 +16,17 @@
 
 use crate::at_rest::{AtRest, AtRestError, Unlocked, key_of};
 use crate::error::NodeError;
-use redoubt_storage::raw_device::RawDevice;
-use redoubt_storage::{RealDir, RealDirOptions, StorageDir, StorageError, Stream};
-use redoubt_sync::Mutex;
-use redoubt_sync::time;
-use std::collections::BTreeMap;
+use redoubt_storage::{RealDir, RealDirOptions, StorageDir};
 use std::fmt;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
-/// How long to wait for a device that is in use, and how long between two tries.
-const IN_USE_TIMEOUT: Duration = Duration::from_secs(5);
-const IN_USE_PAUSE: Duration = Duration::from_millis(50);
+#[cfg_attr(not(feature = "experimental-devices"), path = "place/no_raw_device.rs")]
+mod raw_device;
+
+pub use raw_device::{RawDevices, RawDirectory};
 
 /// Prefix of a volume directory's name while it is being created.
 pub const NEW_PREFIX: &str = ".new-";
@@ -66,15 +63,6 @@ impl Part {
         let parts = Self::ALL.map(|part| volume_directory.join(part.name()));
         std::iter::once(volume_directory.to_owned()).chain(parts).filter(|path| path.is_dir())
     }
-
-    /// Default write stream of its files.
-    const fn stream(self) -> Stream {
-        match self {
-            Self::Log => Stream::Redo,
-            Self::Journal => Stream::Journal,
-            Self::Pages => Stream::ColdPages,
-        }
-    }
 }
 
 /// Location of a part.
@@ -83,14 +71,7 @@ pub enum Place {
     /// A directory.
     Directory(PathBuf),
     /// A directory on a raw block device.
-    Device {
-        /// The device.
-        device: Arc<RawDevice>,
-        /// The directory's name.
-        name: String,
-        /// The part.
-        part: Part,
-    },
+    Device(RawDirectory),
 }
 
 impl Place {
@@ -107,9 +88,7 @@ impl Place {
                 }
                 Err(error) => Err(NodeError::io("open directory", path, error)),
             },
-            Self::Device { device, name, part } => device
-                .dir_in(name, part.stream())
-                .map_err(|error| NodeError::Refused(format!("{self}: {error}"))),
+            Self::Device(directory) => directory.open(),
         }
     }
 }
@@ -118,51 +97,8 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory(path) => write!(f, "{}", path.display()),
-            Self::Device { device, name, .. } => write!(f, "{}:{name}", device.info().path.display()),
+            Self::Device(directory) => directory.fmt(f),
         }
-    }
-}
-
-/// The raw devices that a node has open, by path. Volumes share them.
-#[derive(Default)]
-pub struct RawDevices {
-    open: Mutex<BTreeMap<PathBuf, Weak<RawDevice>>>,
-}
-
-impl RawDevices {
-    /// The device at `path`, opened unless it is open already.
-    ///
-    /// # Errors
-    /// [`NodeError::Refused`] saying why it cannot be used.
-    pub fn get(&self, path: &Path) -> Result<Arc<RawDevice>, NodeError> {
-        let known = std::fs::canonicalize(path).map_err(|error| NodeError::io("find", path, error))?;
-        let mut open = self.open.lock();
-        if let Some(device) = open.get(&known).and_then(Weak::upgrade) {
-            return Ok(device);
-        }
-        let device = open_device(path)?;
-        open.insert(known, Arc::downgrade(&device));
-        Ok(device)
-    }
-}
-
-/// Opens a device. Writes that a killed process handed to the kernel may keep it in use for a moment.
-fn open_device(path: &Path) -> Result<Arc<RawDevice>, NodeError> {
-    let deadline = time::now() + IN_USE_TIMEOUT;
-    loop {
-        match RawDevice::open(path) {
-            Ok(device) => return Ok(device),
-            Err(StorageError::InUse { .. }) if time::now() < deadline => {
-                redoubt_sync::thread::sleep(IN_USE_PAUSE);
-            }
-            Err(error) => return Err(NodeError::Refused(error.to_string())),
-        }
-    }
-}
-
-impl fmt::Debug for RawDevices {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.open.lock().keys()).finish()
     }
 }
 
@@ -204,16 +140,15 @@ pub fn find(site: Site<'_>, part: Part) -> Result<Option<Place>, NodeError> {
     if unlocked.is_some() {
         return Err(AtRestError::RawDevice { path: target }.into());
     }
-    let device = devices.get(&target)?;
     let name = elsewhere(part, volume_id);
-    if !device.dirs().contains(&name) {
-        return Err(NodeError::Refused(format!(
+    let directory = devices.find(&target, name.clone(), part)?.ok_or_else(|| {
+        NodeError::Refused(format!(
             "{} has no directory {name}: it is not the device that {} was made with",
             target.display(),
             link.display()
-        )));
-    }
-    Ok(Some(Place::Device { device, name, part }))
+        ))
+    })?;
+    Ok(Some(Place::Device(directory)))
 }
 
 /// Like [`find`], but creates a location for a part that has none yet: at `wanted`, or in the volume's directory.
@@ -236,13 +171,10 @@ pub fn find_or_create(site: Site<'_>, part: Part, wanted: Option<&Path>) -> Resu
         if unlocked.is_some() {
             return Err(AtRestError::RawDevice { path: wanted.to_owned() }.into());
         }
-        let device = devices.get(wanted)?;
         // A stable name, such as one below /dev/disk/by-id, stays as it was given.
         let target = std::path::absolute(wanted).map_err(|error| NodeError::io("find", wanted, error))?;
-        let place = Place::Device { device, name, part };
         // Made, and durably so, before anything leads to it.
-        place.open(false)?.sync().map_err(|error| NodeError::io("write to", &target, error))?;
-        (place, target)
+        (Place::Device(devices.create(wanted, name, part)?), target)
     } else {
         let target = wanted.join(name);
         std::fs::create_dir_all(&target).map_err(|error| NodeError::io("create", &target, error))?;
@@ -318,8 +250,7 @@ pub fn remove_volume_directory(
             .and_then(|folder| crate::volume::Identity::read(&folder))
         {
             let name = elsewhere(part, &identity.volume_id);
-            let removed = devices.get(&target)?.remove_dir(&name);
-            removed.map_err(|error| NodeError::io("remove a directory from", &target, error))?;
+            devices.remove(&target, &name)?;
         }
     }
     remove(volume_directory)

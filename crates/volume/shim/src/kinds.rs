@@ -3,9 +3,11 @@
 //! Each gets a [`crate::content::Content`], and, where files are opened or renamed, the table of its own files. None
 //! depends on the tracked descriptors, or on the process's active library. [`mapping`] is of plain files,
 //! [`log_memory`] and [`log_read`] are parts of redo logs, and [`local_log`] a mode of its own, without a node.
+//! Builds without the feature `experimental-devices` refuse that mode.
 //!
 //! Lock order: names, a file's own lock, the redo log, the stream's state.
 
+#[cfg_attr(not(feature = "experimental-devices"), path = "kinds/no_local_log.rs")]
 pub mod local_log;
 pub mod log_memory;
 pub mod log_read;

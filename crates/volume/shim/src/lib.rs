@@ -16,7 +16,8 @@
 //!   [`connections::unsent_file`].
 //! * [`base`]: the C library ([`base::real`]), messages, configuration, the meaning of paths.
 //!
-//! [`kinds::local_log`] is a mode of its own, without a storage node; it shares hooks and `base` only.
+//! [`kinds::local_log`] is a mode of its own, without a storage node; it shares hooks and `base` only. Builds without the
+//! feature `experimental-devices` refuse it.
 //!
 //! Lock order: names, a file's own lock, the redo log, the stream's state. No hook holds a lock when it
 //! returns, none calls another hook, and a descriptor that is not tracked costs a hook two loads.

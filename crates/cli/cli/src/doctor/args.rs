@@ -34,7 +34,8 @@ pub struct DoctorArguments {
     /// Local data directory of the server.
     #[arg(long, value_name = "DIR")]
     pub datadir: Option<PathBuf>,
-    /// Check for `redoubt run --local-log`: no storage node, the redo log in persistent memory.
+    /// Check for `redoubt run --local-log`: no storage node, the redo log in persistent memory. Needs the package
+    /// redoubt-experimental.
     #[arg(long, conflicts_with = "node")]
     pub local_log: bool,
     /// As for `redoubt run`, for tests: treat files on tmpfs as persistent memory.

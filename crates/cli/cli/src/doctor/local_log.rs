@@ -1,7 +1,9 @@
 //! A server without a node: its redo log in persistent memory.
 
-use super::library;
+use super::args::DoctorArguments;
 use super::report::Check;
+use super::{host, library};
+use crate::error::Result;
 use crate::run::local_log::command::ServerCommand;
 use crate::run::local_log::directory::{self, Durability};
 use crate::run::series::Use;
@@ -10,13 +12,26 @@ use std::path::Path;
 
 const NAME: &str = "log_directory";
 
+/// All checks of such a server.
+///
+/// # Errors
+/// None.
+#[expect(clippy::unnecessary_wraps, reason = "builds without this mode refuse here")]
+pub fn checks(arguments: &DoctorArguments) -> Result<Vec<Check>> {
+    let mut checks = vec![host::kernel()];
+    let (found, library) = library::find(arguments.library.as_deref());
+    checks.push(found);
+    checks.extend(check(
+        &arguments.command,
+        arguments.datadir.as_deref(),
+        arguments.pretend_pmem,
+        library.as_deref(),
+    ));
+    Ok(checks)
+}
+
 /// Server, library and log directory.
-pub fn check(
-    command: &[String],
-    datadir: Option<&Path>,
-    pretend: bool,
-    library: Option<&Path>,
-) -> Vec<Check> {
+fn check(command: &[String], datadir: Option<&Path>, pretend: bool, library: Option<&Path>) -> Vec<Check> {
     const SERVER: &str = "server";
     let default = ["mariadbd".to_owned()];
     let command = if command.is_empty() { &default[..] } else { command };

@@ -5,6 +5,7 @@
 
 use super::report::Check;
 use super::space::existing;
+use crate::experimental;
 use redoubt_logdev::choice::{choose, warnings};
 use redoubt_storage::probe::{PathProbe, probe};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -27,6 +28,14 @@ const PAGE_LEN: u64 = 16 << 10;
 pub fn check(path: &Path) -> Vec<Check> {
     if redoubt_node::place::is_block_device(path) {
         let found = format!("{}: a block device", path.display());
+        if !experimental::IS_BUILT_IN {
+            let error = experimental::refused(&format!("the raw block device {}", path.display()));
+            return vec![Check::refused(
+                NAME,
+                &error,
+                "use a directory, or the package redoubt-experimental",
+            )];
+        }
         return vec![Check::note(
             NAME,
             found,

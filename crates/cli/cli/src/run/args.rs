@@ -57,7 +57,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["local_log", "reader"])]
     pub export_first: Option<PathBuf>,
     /// No storage node: make the redo log durable by stores into its files (persistent memory, DAX). Experimental:
-    /// tried on an emulated NVDIMM.
+    /// tried on an emulated NVDIMM, needs the package redoubt-experimental.
     #[arg(long, conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
     pub local_log: bool,
     /// For tests: treat files on tmpfs, which is ordinary memory, as persistent memory. A power cut loses commits.

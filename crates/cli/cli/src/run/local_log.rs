@@ -13,7 +13,6 @@ use crate::run::args::RunArguments;
 use command::ServerCommand;
 use directory::Durability;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 
 /// Switches the library on in this mode.
@@ -23,7 +22,8 @@ pub const VARIABLE: &str = "REDOUBT_LOCAL_LOG";
 ///
 /// # Errors
 /// Anything that keeps the server from starting, above all a log directory that is not persistent memory.
-pub fn run(arguments: &RunArguments, library: &Path) -> Result<()> {
+pub fn run(arguments: &RunArguments) -> Result<()> {
+    let library = super::preload::find_library(arguments.library.as_deref())?;
     let server = ServerCommand::examine(&arguments.command, arguments.datadir.as_deref())?;
     for path in server.log_directories() {
         if directory::check(&path, arguments.pretend_pmem)? == Durability::Pretended {
@@ -37,7 +37,7 @@ pub fn run(arguments: &RunArguments, library: &Path) -> Result<()> {
     let mut command = Command::new(&server.program);
     command
         .args(&server.arguments)
-        .env("LD_PRELOAD", super::preload::value(library))
+        .env("LD_PRELOAD", super::preload::value(&library))
         .env(VARIABLE, if arguments.pretend_pmem { "pretend" } else { "map-sync" })
         .env("REDOUBT_DATADIR", &server.datadir)
         .env_remove("REDOUBT_NODE");

@@ -1,6 +1,6 @@
 //! `redoubt run`: attach the volume, prepare the data directory, become the server.
 //!
-//! With `--local-log` none of that: see [`local_log`].
+//! With `--local-log` none of that: see [`local_log`], which builds without the feature `experimental-devices` refuse.
 //!
 //! Order matters. Everything that can be refused is refused before the volume is attached, because attaching ends the
 //! server that has it. Everything that takes long is done before it, because from then on no client is served.
@@ -10,6 +10,7 @@ pub mod checksums;
 pub mod datadir;
 pub mod fill;
 pub mod group;
+#[cfg_attr(not(feature = "experimental-devices"), path = "no_local_log.rs")]
 pub mod local_log;
 pub mod preload;
 pub mod series;
@@ -40,10 +41,10 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     if arguments.reader {
         return crate::reader::run(arguments);
     }
-    let library = preload::find_library(arguments.library.as_deref())?;
     if arguments.local_log {
-        return local_log::run(arguments, &library);
+        return local_log::run(arguments);
     }
+    let library = preload::find_library(arguments.library.as_deref())?;
     // The command line requires both without --local-log.
     let (Some(volume_name), Some(datadir)) = (&arguments.volume, &arguments.datadir) else {
         return Err(CliError::Usage("--volume and --datadir are missing".to_owned()));

@@ -1,0 +1,15 @@
+//! In place of `device.rs` in a build without the feature `experimental-devices`.
+
+use crate::args::DeviceCommand;
+use crate::error::Result;
+use crate::experimental::refused;
+
+/// Refuses every sub-command.
+///
+/// # Errors
+/// [`CliError::Usage`](crate::error::CliError::Usage), always.
+pub fn run(command: &DeviceCommand) -> Result<()> {
+    let (DeviceCommand::Format(crate::args::FormatArguments { device, .. })
+    | DeviceCommand::Show(crate::args::DeviceShowArguments { device, .. })) = command;
+    Err(refused(&format!("the raw block device {}", device.display())))
+}
