@@ -22,7 +22,10 @@ BENCH_SECONDS ?= 4
 BENCH_DIR ?= /tmp
 # The small database of `make bench-log`, without network namespaces.
 BENCH_SMALL = --json --no-namespaces --bandwidth none --warehouses 4 --scale 300,2000
-# Where `make install` puts things; see docs/install.md. BUILD is where the binaries are, made if they are missing.
+# The command, its tools and the libraries: the packages of crates that are installed.
+INSTALLED = -p redoubt-cli -p redoubt-shim -p redoubt-group -p redoubt-net -p redoubt-bench -p redoubt-drill
+# Where `make install` puts things; see docs/install.md. BUILD is where the binaries are, made if they are missing. In its
+# folder `experimental` are those of `make install-experimental`.
 PREFIX ?= /usr/local
 DESTDIR ?=
 BUILD ?= $(or $(CARGO_TARGET_DIR),target)/release
@@ -45,7 +48,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # error.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build install uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite group-suite net-suite net-bench sockmap sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
+.PHONY: demo build build-experimental install install-experimental uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite group-suite net-suite net-bench sockmap sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
 
 demo:
 	./demo
@@ -53,25 +56,42 @@ demo:
 test:
 	./test
 
-# The command, its tools and the libraries.
 build:
-	cargo build --release --locked -p redoubt-cli -p redoubt-shim -p redoubt-group -p redoubt-net -p redoubt-bench -p redoubt-drill
+	cargo build --release --locked $(INSTALLED)
+
+# The command and the library with experimental device code, in the folder `experimental` of the build. Afterwards the
+# build is again without that code.
+build-experimental:
+	cargo build --release --locked --features experimental-devices $(INSTALLED)
+	install -D -m 755 -t $(or $(CARGO_TARGET_DIR),target)/release/experimental \
+	  $(or $(CARGO_TARGET_DIR),target)/release/redoubt $(or $(CARGO_TARGET_DIR),target)/release/libredoubt.so
+	cargo build --release --locked $(INSTALLED)
 
 # Only what is missing: `sudo make install` after `make build` compiles nothing as root.
 $(BUILD)/redoubt $(BUILD)/libredoubt.so $(BUILD)/libredoubt_group.so $(BUILD)/libredoubt_net.so $(BUILD)/redoubt-bench $(BUILD)/redoubt-drill:
-	cargo build --release --locked -p redoubt-cli -p redoubt-shim -p redoubt-group -p redoubt-net -p redoubt-bench -p redoubt-drill
+	cargo build --release --locked $(INSTALLED)
+
+$(BUILD)/experimental/redoubt $(BUILD)/experimental/libredoubt.so:
+	$(MAKE) build-experimental
 
 # For packages: make install PREFIX=/usr DESTDIR=/some/dir. It starts nothing, and writes nothing below /etc and /var.
 install: $(BUILD)/redoubt $(BUILD)/libredoubt.so $(BUILD)/libredoubt_group.so $(BUILD)/libredoubt_net.so $(BUILD)/redoubt-bench $(BUILD)/redoubt-drill
 	BUILD="$(BUILD)" bindir="$(bindir)" librarydir="$(librarydir)" man1dir="$(man1dir)" bashdir="$(bashdir)" zshdir="$(zshdir)" \
 	  fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" docdir="$(docdir)" DESTDIR="$(DESTDIR)" scripts/install
 
-# Removes the files that `make install` with the same settings put there. Data and settings stay.
+# Beside `make install`: the command redoubt-experimental and its library, which have experimental device code.
+install-experimental: $(BUILD)/experimental/redoubt $(BUILD)/experimental/libredoubt.so
+	BUILD="$(BUILD)" bindir="$(bindir)" librarydir="$(librarydir)" man1dir="$(man1dir)" bashdir="$(bashdir)" zshdir="$(zshdir)" \
+	  fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" docdir="$(docdir)" DESTDIR="$(DESTDIR)" \
+	  scripts/install --experimental
+
+# Removes the files that `make install` and `make install-experimental` with the same settings put there. Data and settings
+# stay.
 uninstall:
 	BUILD="$(BUILD)" bindir="$(bindir)" librarydir="$(librarydir)" man1dir="$(man1dir)" bashdir="$(bashdir)" zshdir="$(zshdir)" \
 	  fishdir="$(fishdir)" unitdir="$(unitdir)" sysusersdir="$(sysusersdir)" docdir="$(docdir)" DESTDIR="$(DESTDIR)" scripts/install --remove
 
-# The Debian packages redoubt, redoubt-node and redoubt-tools, in target/deb. See docs/install.md.
+# The Debian packages redoubt, redoubt-node, redoubt-tools and redoubt-experimental, in target/deb. See docs/install.md.
 deb:
 	scripts/deb/build
 
@@ -104,9 +124,10 @@ deny:
 	scripts/deny
 
 # TPC-C on a local disk, on network storage and on Redoubt, some minutes; needs root, nbdkit and libnbd-bin. Report and
-# JSON lines in target/bench/. See docs/dev/bench.md.
+# JSON lines in target/bench/. See docs/dev/bench.md. Options that use persistent memory need experimental device code.
 bench:
-	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-bench
+	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-bench \
+	  $(if $(findstring local-log,$(BENCH))$(findstring pmem,$(BENCH)),--features experimental-devices)
 	mkdir -p target/bench $(BENCH_DIR)
 	TMPDIR=$(BENCH_DIR) target/release/redoubt bench --json --report target/bench/report.html $(BENCH) \
 	  > target/bench/bench.json

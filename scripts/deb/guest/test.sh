@@ -174,6 +174,59 @@ tools() {
         ! redoubt bench --version 2>/run/no-tools && grep -q 'Debian package redoubt-tools' /run/no-tools
 }
 
+# refused_by WORDS COMMAND...: the command must fail, and name WORDS and the package with experimental device code.
+refused_by() {
+    local words=$1
+    shift
+    if "$@" >/run/experimental.log 2>&1; then return 1; fi
+    cat /run/experimental.log
+    grep -q -e "$words" /run/experimental.log && grep -q 'package redoubt-experimental' /run/experimental.log
+}
+
+# Command, node and library of the default package, while the other one is installed, too.
+default_refuses() {
+    refused_by '--local-log' redoubt run --local-log --pretend-pmem -- /usr/sbin/mariadbd --datadir=/var/lib/mysql &&
+        refused_by '--local-log' redoubt doctor --local-log -- /usr/sbin/mariadbd &&
+        refused_by /dev/vda redoubt device show /dev/vda &&
+        refused_by '--pretend-pmem' redoubt node --data /run/no-node --listen 127.0.0.1:0 --pretend-pmem &&
+        refused_by /dev/vda redoubt node --data /run/no-node --listen 127.0.0.1:0 --log-path /dev/vda &&
+        refused_by REDOUBT_LOCAL_LOG env REDOUBT_LOCAL_LOG=map-sync LD_PRELOAD=/usr/lib/redoubt/libredoubt.so \
+            /usr/sbin/mariadbd --version
+}
+
+EXPERIMENTAL=/dev/shm/experimental
+experimental_sql() { mariadb --no-defaults --socket=$EXPERIMENTAL/s --user=root --skip-column-names -e "$1"; }
+experimental_answers() { experimental_sql 'SELECT 1' >/dev/null 2>&1; }
+# A server without a node, its redo log on tmpfs as if that were persistent memory; its process is in $experimental.
+start_experimental() {
+    redoubt-experimental run --local-log --pretend-pmem -- /usr/sbin/mariadbd --no-defaults --user=mysql \
+        --datadir=$EXPERIMENTAL --innodb-log-file-size=16M --skip-networking --socket=$EXPERIMENTAL/s \
+        --pid-file=$EXPERIMENTAL/pid 3>&- &
+    experimental=$!
+    wait_until $SLOW_S experimental_answers &&
+        grep -q '/usr/lib/redoubt/experimental/libredoubt\.so' "/proc/$experimental/maps"
+}
+
+# The package with experimental device code: a row survives a kill, a removal meanwhile is refused, a later one is not.
+experimental() {
+    [ "$(redoubt-experimental --version)" = "redoubt ${NEW_VERSION%%~*}" ] &&
+        [ -e /usr/share/man/man1/redoubt-experimental.1.gz ] || return 1
+    install -d -o mysql -g mysql -m 700 $EXPERIMENTAL
+    mariadb-install-db --no-defaults --user=mysql --datadir=$EXPERIMENTAL --innodb-log-file-size=16M --skip-test-db \
+        --auth-root-authentication-method=normal >/run/install-db.log 2>&1 || { cat /run/install-db.log; return 1; }
+    start_experimental &&
+        experimental_sql 'CREATE TABLE mysql.proof (number INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO mysql.proof VALUES (7)' &&
+        redoubt-experimental status --local-log --datadir $EXPERIMENTAL &&
+        refused remove-experimental 'redoubt-experimental is in use: process .*(mariadbd)' remove redoubt-experimental &&
+        kill -KILL "$experimental" || return 1
+    wait "$experimental"
+    start_experimental && [ "$(experimental_sql 'SELECT number FROM mysql.proof')" = 7 ] &&
+        kill -TERM "$experimental" && wait "$experimental" || return 1
+    rm -r $EXPERIMENTAL
+    apt remove-experimental remove redoubt-experimental && [ ! -e /usr/bin/redoubt-experimental ] &&
+        [ ! -e /usr/lib/redoubt/experimental ] && [ "$(state_of redoubt)" = installed ]
+}
+
 # With the socket that systemd listens on for the server, as after a start of the host.
 restart_server() {
     systemctl stop mariadb && systemctl start mariadb.socket && systemctl start mariadb &&
@@ -259,6 +312,8 @@ check upgrade upgrade
 check settings-in-force grep -q status-listen "/proc/$(pid_of redoubt-node)/cmdline"
 check rows-after-upgrade rows_are_there "$before"
 check tools tools
+check default-refuses default_refuses
+check experimental experimental
 before=$(acknowledged)
 check new-library restart_server
 check rows-after-new-library rows_are_there "$before"

@@ -1,7 +1,8 @@
 //! Libraries and tools that were installed, or built, with the running program.
 //!
 //! A build leaves all of them in one directory. An installation puts the command into `bin`, and libraries and tools
-//! into `lib/redoubt` beside it.
+//! into `lib/redoubt` beside it. The command with experimental device code is in the directory `experimental` of either,
+//! with a library of its own; it shares the other libraries and the tools.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -11,6 +12,8 @@ use std::path::{Path, PathBuf};
 const LIBRARIES: &str = "../lib/redoubt";
 /// Path from the directory of libraries and tools to that of the command.
 const COMMANDS: &str = "../../bin";
+/// The directory of the command with experimental device code, in that of libraries and tools.
+const EXPERIMENTAL: &str = "experimental";
 /// The command.
 const COMMAND: &str = "redoubt";
 /// Names the command to a tool that it starts, and to tests.
@@ -72,7 +75,7 @@ pub fn find_library(
 ) -> Result<PathBuf, NotInstalled> {
     let tried = match given {
         Some(given) => vec![given.to_owned()],
-        None => beside(program, &["", LIBRARIES], name),
+        None => beside(program, &places(program), name),
     };
     if let Some(found) = tried.iter().find_map(|path| path.canonicalize().ok()) {
         return Ok(found);
@@ -90,7 +93,7 @@ pub fn find_tool(
     program: Option<&Path>,
     path: &OsStr,
 ) -> Result<PathBuf, NotInstalled> {
-    let tried = beside(program, &["", LIBRARIES], name);
+    let tried = beside(program, &places(program), name);
     let found = tried.iter().cloned().chain(in_path(path, name)).find(|path| may_run(path));
     found.ok_or(NotInstalled::Tool { name: name.to_owned(), tried, package: package.to_owned() })
 }
@@ -114,6 +117,13 @@ pub fn find_command(
         Some(found) => Ok(found.canonicalize().unwrap_or_else(|_| found.clone())),
         None => Err(NotInstalled::Command { tried }),
     }
+}
+
+/// Directories, relative to that of `program`, that may hold its libraries and tools.
+fn places(program: Option<&Path>) -> [&'static str; 2] {
+    let folder = program.and_then(Path::parent).and_then(Path::file_name);
+    let is_experimental = folder.is_some_and(|folder| folder == OsStr::new(EXPERIMENTAL));
+    ["", if is_experimental { ".." } else { LIBRARIES }]
 }
 
 /// `name` in these directories, relative to that of `program`.

@@ -42,7 +42,8 @@ const PAGE_ALIGN: u64 = 4096;
 /// Why persistent memory cannot be used.
 #[derive(thiserror::Error, Debug)]
 pub enum PmemError {
-    /// The kernel does not promise durable stores for this file.
+    /// The kernel does not promise durable stores for this file. `scripts/install` and `scripts/deb/build` recognise
+    /// programs with experimental device code by the beginning of the message.
     #[error(
         "cannot map the file for durable stores: MAP_SYNC: {source}; mount its file system with DAX on a \
          persistent-memory device (for example `mount -o dax=always /dev/pmem0`), use the file or block \

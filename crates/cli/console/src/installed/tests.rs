@@ -75,6 +75,21 @@ fn library_is_beside_command_or_in_library_directory() {
 }
 
 #[test]
+fn experimental_command_shares_tools_and_has_its_own_library() {
+    let installation = Installation::new();
+    std::fs::create_dir(installation.at("lib/redoubt/experimental")).unwrap();
+    let command = installation.at("lib/redoubt/experimental/redoubt");
+    let find = || find_library("lib.so", None, "--library", Some(&command)).unwrap();
+    let shared = installation.put("lib/redoubt/lib.so", 0o644);
+    assert_eq!(find(), shared);
+    let own = installation.put("lib/redoubt/experimental/lib.so", 0o644);
+    assert_eq!(find(), own);
+    let tool = installation.put("lib/redoubt/redoubt-x", 0o755);
+    let found = find_tool("redoubt-x", "redoubt-tools", Some(&command), OsStr::new("")).unwrap();
+    assert_eq!(found.canonicalize().unwrap(), tool);
+}
+
+#[test]
 fn command_is_given_beside_tool_in_bin_or_in_path() {
     let installation = Installation::new();
     let (tool, path) = (installation.at("lib/redoubt/redoubt-x"), installation.at("other"));

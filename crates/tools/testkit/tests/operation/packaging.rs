@@ -24,14 +24,21 @@ const TAKEN_OVER: i32 = 3;
 const PROGRAMS: usize = 6;
 
 fn make(target: &str, destination: &Path) {
-    let build = find_redoubt().unwrap().parent().unwrap().to_owned();
+    make_from(target, destination, find_redoubt().unwrap().parent().unwrap());
+}
+
+fn make_from(target: &str, destination: &Path, build: &Path) {
+    run_to_end(&mut make_command(target, destination, build)).unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn make_command(target: &str, destination: &Path, build: &Path) -> Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let mut command = Command::new("make");
     command.arg("-s").arg("-C").arg(root).arg(target).arg("PREFIX=/usr");
     command.arg(format!("DESTDIR={}", destination.display())).arg(format!("BUILD={}", build.display()));
     // Of a make that runs this test.
     command.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
-    run_to_end(&mut command).unwrap_or_else(|error| panic!("{error}"));
+    command
 }
 
 /// All files, relative.
@@ -126,6 +133,49 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
     make("uninstall", root);
     assert_eq!(files(root), BTreeSet::from(["usr/share/man/man1/other.1".to_owned()]));
     assert!(!root.join("usr/share/doc/redoubt").exists() && !root.join("usr/lib/redoubt").exists());
+}
+
+// The programs of this build have the code only with the feature.
+#[cfg(feature = "experimental-devices")]
+#[test]
+fn experimental_command_is_installed_beside_its_library() {
+    let directory = tempfile::tempdir().unwrap();
+    let (build, root) = (directory.path().join("build"), directory.path().join("root"));
+    std::fs::create_dir_all(build.join("experimental")).unwrap();
+    for name in ["redoubt", "libredoubt.so"] {
+        let built = find_redoubt().unwrap().with_file_name(name);
+        std::fs::copy(built, build.join("experimental").join(name)).unwrap();
+    }
+    make_from("install-experimental", &root, &build);
+    let expected = [
+        "usr/bin/redoubt-experimental",
+        "usr/lib/redoubt/experimental/libredoubt.so",
+        "usr/lib/redoubt/experimental/redoubt",
+        "usr/share/man/man1/redoubt-experimental.1",
+    ];
+    assert_eq!(files(&root), BTreeSet::from(expected.map(str::to_owned)));
+    let link = |path: &str| std::fs::read_link(root.join(path)).unwrap();
+    assert_eq!(link(expected[0]), Path::new("../lib/redoubt/experimental/redoubt"));
+    assert_eq!(link(expected[3]), Path::new("redoubt.1"));
+
+    // Through the link the command finds its own library.
+    let command = root.join(expected[0]);
+    let outcome = Outcome::of(&command, ["doctor", "--json", "--", "/no/such/mariadbd"], PATIENCE).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let library =
+        report["checks"].as_array().unwrap().iter().find(|check| check["name"] == "library").unwrap();
+    let place = root.join(expected[1]).canonicalize().unwrap();
+    assert_eq!((library["level"].as_str(), library["found"].as_str()), (Some("ok"), place.to_str()));
+
+    make_from("uninstall", &root, &build);
+    assert!(files(&root).is_empty(), "{:#?}", files(&root));
+
+    // A build without the feature is refused.
+    std::fs::write(build.join("experimental/redoubt"), "no such code").unwrap();
+    let refused = make_command("install-experimental", &root, &build).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("has no experimental device code"), "{said}");
+    assert!(files(&root).is_empty(), "{:#?}", files(&root));
 }
 
 /// `redoubt` with these arguments, where PATH has no tools.
