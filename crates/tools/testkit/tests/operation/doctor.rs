@@ -198,6 +198,8 @@ fn a_nodes_directory_and_its_host_are_checked() {
     }
 }
 
+// Other builds refuse the option.
+#[cfg(feature = "experimental-devices")]
 #[test]
 fn a_log_directory_must_be_persistent_memory() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();

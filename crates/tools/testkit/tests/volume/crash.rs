@@ -41,6 +41,13 @@ fn setup_with(node_args: &[&str], change: impl FnOnce(&mut ServerConfig)) -> Set
     Setup { node, server }
 }
 
+/// A log on persistent memory, or the node's choice in builds that do not have it.
+const MEMORY: &[&str] = if cfg!(feature = "experimental-devices") {
+    &["--log-device", "pmem", "--pretend-pmem"]
+} else {
+    &["--log-device", "auto"]
+};
+
 /// All acknowledged commits are there, nothing is partial, every table is sound, every compared page was equal.
 fn require_sound(setup: &Setup, entries: &Entries) {
     let mut conn = setup.server.connect().unwrap();
@@ -78,11 +85,7 @@ fn no_acknowledged_commit_is_lost_by_kills() {
         }
         if what > 0 {
             // Any device continues with the log of any other.
-            let devices: [&[&str]; 3] = [
-                &["--log-device", "block"],
-                &["--log-device", "pmem", "--pretend-pmem"],
-                &["--log-device", "file"],
-            ];
+            let devices: [&[&str]; 3] = [&["--log-device", "block"], MEMORY, &["--log-device", "file"]];
             // And any protection of pages with the pages of any other.
             let protections: [&[&str]; 3] = [
                 &["--page-protection", "doublewrite", "--journal", "4MiB"],
