@@ -228,10 +228,22 @@ fn volume_name(volume_directory: &Path) -> String {
     of.unwrap_or(&name).to_owned()
 }
 
+/// Makes sure that this build can remove all parts of a volume that are on raw devices. An encrypted volume has none.
+///
+/// # Errors
+/// [`NodeError::Refused`] if the build cannot use raw devices.
+pub fn check_removal(volume_directory: &Path, devices: &RawDevices) -> Result<(), NodeError> {
+    let mut targets = Part::ALL.into_iter().filter_map(|part| {
+        let target = std::fs::read_link(volume_directory.join(part.name())).ok()?;
+        is_block_device(&target).then_some(target)
+    });
+    targets.try_for_each(|target| devices.check_supported(&target))
+}
+
 /// Removes a volume's directory, and its parts that are elsewhere. It is no error if there is none.
 ///
 /// # Errors
-/// [`NodeError::Io`], and as [`prepare_removal`].
+/// [`NodeError::Io`], and as [`prepare_removal`] and [`check_removal`]: then nothing was removed.
 pub fn remove_volume_directory(
     volume_directory: &Path,
     devices: &RawDevices,
@@ -242,6 +254,7 @@ pub fn remove_volume_directory(
         _ => Ok(()),
     };
     let _unlocked = prepare_removal(volume_directory, at_rest)?;
+    check_removal(volume_directory, devices)?;
     for part in Part::ALL {
         let Ok(target) = std::fs::read_link(volume_directory.join(part.name())) else { continue };
         if !is_block_device(&target) {

@@ -37,6 +37,14 @@ impl RawDevices {
     ///
     /// # Errors
     /// [`NodeError::Refused`], always.
+    pub fn check_supported(&self, path: &Path) -> Result<(), NodeError> {
+        Err(refused(path))
+    }
+
+    /// Refuses the device at `path`.
+    ///
+    /// # Errors
+    /// [`NodeError::Refused`], always.
     pub fn find(&self, path: &Path, _: String, _: Part) -> Result<Option<RawDirectory>, NodeError> {
         Err(refused(path))
     }

@@ -58,6 +58,14 @@ pub struct RawDevices {
 }
 
 impl RawDevices {
+    /// Accepts every device: this build supports them.
+    ///
+    /// # Errors
+    /// None.
+    pub const fn check_supported(&self, _: &Path) -> Result<(), NodeError> {
+        Ok(())
+    }
+
     /// An existing directory on the device at `path`.
     ///
     /// # Errors

@@ -51,3 +51,37 @@ fn one_opener_at_a_time() {
     drop(first);
     place.open(false).unwrap();
 }
+
+/// Some block device of this machine. It is not opened.
+#[cfg(not(feature = "experimental-devices"))]
+fn block_device() -> Option<PathBuf> {
+    std::fs::read_dir("/dev").unwrap().map(|entry| entry.unwrap().path()).find(|path| is_block_device(path))
+}
+
+#[cfg(not(feature = "experimental-devices"))]
+#[test]
+fn parts_on_raw_device_are_refused_and_nothing_is_removed() {
+    let Some(device) = block_device() else {
+        redoubt_test_support::skip("a volume on a raw device in a build without device code");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let devices = RawDevices::default();
+    let volume = directory.path().join("v");
+    let log = directory.path().join("log-elsewhere");
+    std::fs::create_dir_all(&volume).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    std::os::unix::fs::symlink(&log, volume.join("log")).unwrap();
+    std::os::unix::fs::symlink(&device, volume.join("pages")).unwrap();
+    let refused = [
+        find(site(&volume, &devices), Part::Pages).err(),
+        find_or_create(site(&volume, &devices), Part::Journal, Some(&device)).err(),
+        check_removal(&volume, &devices).err(),
+        remove_volume_directory(&volume, &devices, &Arc::default()).err(),
+    ];
+    for error in refused {
+        let error = error.unwrap().to_string();
+        assert!(error.contains("package redoubt-experimental"), "{error}");
+    }
+    assert!(log.exists() && volume.join("pages").is_symlink() && !volume.join("journal").is_symlink());
+}

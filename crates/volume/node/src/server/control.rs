@@ -10,7 +10,7 @@ use super::{Node, PATIENCE_OF_REQUESTS, PATIENCE_WITH_NAMES};
 use crate::at_rest::KeyFile;
 use crate::error::{Kind, NodeError};
 use crate::home::DirectoryHome;
-use crate::place::{DELETED_PREFIX, IMPORT_PREFIX, NEW_PREFIX, prepare_removal};
+use crate::place::{DELETED_PREFIX, IMPORT_PREFIX, NEW_PREFIX, check_removal, prepare_removal};
 use crate::volume::{Export, Import, LogShape, SERVER_NOT_SAID, Volume};
 use redoubt_redo::{Family, Lsn};
 use redoubt_sync::time;
@@ -256,6 +256,7 @@ impl<'s> Session<'s> {
         let source = self.node.volume_directory(name);
         // Before anything is changed.
         let unlocked = prepare_removal(&source, &self.node.options.at_rest)?;
+        check_removal(&source, &self.node.options.devices)?;
         match known {
             // Not by its state: a volume that waits for room is in use as well.
             Some(volume) if !force && volume.in_use() => {

@@ -125,8 +125,8 @@ impl Node {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with('.') {
                 match self.remove_directory(&entry.path()) {
-                    // Its key may come later; the next command that uses its name removes it then.
-                    Err(NodeError::AtRest(error)) => {
+                    // Its key or its raw device may come later; the next command that uses its name removes it then.
+                    Err(error @ (NodeError::AtRest(_) | NodeError::Refused(_))) => {
                         tracing::warn!(event = "leftover_not_removed", %error, "a leftover file is not removed")
                     }
                     removed => removed?,
