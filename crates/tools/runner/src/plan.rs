@@ -16,8 +16,19 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 
 /// The stages in the order in which they run.
-pub const STAGES: [&str; 10] =
-    ["unit", "volume", "smoke", "group", "net", "mysql", "versions", "devices", "packaging", "checked"];
+pub const STAGES: [&str; 11] = [
+    "unit",
+    "volume",
+    "smoke",
+    "formats",
+    "group",
+    "net",
+    "mysql",
+    "versions",
+    "devices",
+    "packaging",
+    "checked",
+];
 
 /// The stages without `--stage`.
 pub const DEFAULT_STAGES: [&str; 3] = ["unit", "volume", "smoke"];

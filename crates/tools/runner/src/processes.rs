@@ -61,8 +61,8 @@ fn below(root: u32, all: Vec<Entry>) -> Vec<Entry> {
     found
 }
 
-/// The processes of a job: those of its process group, and those that left the group but still have the job's temporary
-/// directory as `TMPDIR`.
+/// The processes of a job: its process group, and any other process of the run whose `TMPDIR` is the job's temporary
+/// directory.
 pub fn of_job(group: u32, directory: &Path) -> Vec<Entry> {
     let mut setting = b"TMPDIR=".to_vec();
     setting.extend(directory.as_os_str().as_bytes());
