@@ -50,7 +50,7 @@ const SETTINGS: [&str; 35] = [
 ];
 
 /// The variables that the product, its packages and the scripts read, or write for each other.
-const OTHERS: [&str; 65] = [
+const OTHERS: [&str; 64] = [
     "REDOUBT_ALLOWED_SKIPS",
     "REDOUBT_BIN",
     "REDOUBT_BUILD_NEEDS",
@@ -105,7 +105,6 @@ const OTHERS: [&str; 65] = [
     "REDOUBT_SYSTEM_FILES",
     "REDOUBT_TAKEOVER",
     "REDOUBT_TEST_NEEDS",
-    "REDOUBT_TEST_PORT",
     "REDOUBT_TIMEOUT_S",
     "REDOUBT_TLS",
     "REDOUBT_TLS_AUTHORITY",

@@ -12,6 +12,7 @@ mod support;
 use libc::{c_int, c_short};
 use redoubt_net::{control, reading::HEADER_LEN_BYTES};
 use redoubt_shm_control::net::Counter;
+use redoubt_test_support::setting;
 use std::time::{Duration, Instant};
 use support::{Ends, Family, checked, close_client, close_server, connect, entry, kernel, library};
 
@@ -309,8 +310,7 @@ fn run(family: Family, seed: u64) -> usize {
 
 #[test]
 fn the_same_calls_have_the_same_results() {
-    let rounds = std::env::var("REDOUBT_NET_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
-    let first = std::env::var("REDOUBT_NET_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let (rounds, first) = (setting("REDOUBT_NET_ROUNDS", 30), setting("REDOUBT_NET_SEED", 1));
     let mut presumed = 0;
     for seed in first..first + rounds {
         for family in [Family::Tcp, Family::Unix] {

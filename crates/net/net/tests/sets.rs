@@ -7,6 +7,7 @@ mod support;
 
 use libc::{c_int, epoll_event};
 use redoubt_shm_control::net::Setting;
+use redoubt_test_support::wait::{GUARD, until, until_in_call};
 use redoubt_test_support::{NetworkPair, Side, skip};
 use redoubt_user_tcp as user_tcp;
 use std::collections::BTreeMap;
@@ -246,13 +247,10 @@ fn end_client(twins: &mut Twins) {
 }
 
 fn wait_until_there(twins: &Twins) {
-    let start = Instant::now();
-    while library::unread(twins.of_library.server) != twins.sent
-        || kernel::unread(twins.of_kernel.server) != twins.sent
-    {
-        assert!(start.elapsed() < Duration::from_secs(20));
-        std::thread::yield_now();
-    }
+    until("all that was sent", || {
+        library::unread(twins.of_library.server) == twins.sent
+            && kernel::unread(twins.of_kernel.server) == twins.sent
+    });
 }
 
 /// Returns when a thread waits in the kernel for a set.
@@ -317,8 +315,11 @@ fn whoever_waits_is_woken(lab: &Lab) {
     close_set(set);
 }
 
+/// The kernel's waits for a set.
+const WAITS: [i64; 2] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
+
 /// Runs a function while a thread waits that began when the set had no member, and returns the events of that thread.
-fn while_a_stranger_waits(set: RawFd, timeout_ms: c_int, does: impl FnOnce()) -> Vec<(u64, u32)> {
+fn while_a_stranger_waits(set: RawFd, timeout_ms: c_int, does: impl FnOnce(libc::pid_t)) -> Vec<(u64, u32)> {
     std::thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         let waiter = scope.spawn(move || {
@@ -326,12 +327,9 @@ fn while_a_stranger_waits(set: RawFd, timeout_ms: c_int, does: impl FnOnce()) ->
             tell.send(unsafe { libc::gettid() }).unwrap();
             wait(set, timeout_ms)
         });
-        let path = format!("/proc/self/task/{}/syscall", told.recv().unwrap());
-        let numbers = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait].map(|number| format!("{number} "));
-        while !numbers.iter().any(|number| std::fs::read_to_string(&path).unwrap().starts_with(number)) {
-            std::thread::yield_now();
-        }
-        does();
+        let thread = told.recv().unwrap();
+        until_in_call(thread, &WAITS);
+        does(thread);
         waiter.join().unwrap()
     })
 }
@@ -339,7 +337,7 @@ fn while_a_stranger_waits(set: RawFd, timeout_ms: c_int, does: impl FnOnce()) ->
 fn who_waits_before_there_is_a_member_is_told(lab: &Lab) {
     let set = new_set();
     let ends = lab.connect();
-    let told = while_a_stranger_waits(set, PATIENCE_MS, || {
+    let told = while_a_stranger_waits(set, PATIENCE_MS, |_| {
         add(set, ends.server, IN | ONCE, 1);
         // Frames without an event to report.
         library::send(ends.server, &[3; 100], 0).unwrap();
@@ -356,7 +354,7 @@ fn who_waits_before_there_is_a_member_is_told(lab: &Lab) {
     while library::unread(ends.server) < 3 {
         std::thread::yield_now();
     }
-    assert_eq!(while_a_stranger_waits(set, PATIENCE_MS, || add(set, ends.server, IN | ONCE, 2)), [(2, IN)]);
+    assert_eq!(while_a_stranger_waits(set, PATIENCE_MS, |_| add(set, ends.server, IN | ONCE, 2)), [(2, IN)]);
     ends.close();
     close_set(set);
 }
@@ -385,35 +383,61 @@ fn each_of_several_threads_is_told_something(lab: &Lab) {
 fn times_are_kept(lab: &Lab) {
     let set = new_set();
     let ends = lab.member(set, IN, 1);
-    // Acknowledgements wake the thread, but are not events to report.
+    // Acknowledgements wake the thread, but are not events to report. They go on until it ends: if each of them restarted
+    // its timeout, it would never end.
     let start = Instant::now();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| (wait(set, 300), start.elapsed()));
         wait_for_waiter(set);
         let mut bytes = [0; 100];
         while !waiter.is_finished() {
+            assert!(start.elapsed() < GUARD, "acknowledgements extend the wait");
             library::send(ends.server, &[3; 100], 0).unwrap();
             (&ends.client).read_exact(&mut bytes).unwrap();
         }
         let (told, took) = waiter.join().unwrap();
         assert_eq!(told, []);
-        assert!(took >= Duration::from_millis(300) && took < Duration::from_secs(3), "{took:?}");
+        assert!(took >= Duration::from_millis(300), "{took:?}");
     });
     assert_eq!(wait(set, 0), []);
     ends.close();
     close_set(set);
-    // A thread that has waited since there was no member waits only for the rest of the time.
+    // A thread that began to wait before the first member waits for the rest of the time only: after the member has
+    // woken it, its next wait in the kernel has a shorter timeout.
+    let set = new_set();
+    let ends = lab.connect();
+    const ASKED_MS: c_int = 600_000;
+    let (began, asked) = (Instant::now(), Duration::from_millis(ASKED_MS as u64));
+    let told = while_a_stranger_waits(set, ASKED_MS, |thread| {
+        let timeout = |arguments: [u64; 6]| Duration::from_millis(arguments[3]);
+        assert_eq!(timeout(until_in_call(thread, &WAITS)), asked);
+        // So much of its time passes at least.
+        let (since, passes) = (Instant::now(), Duration::from_millis(500));
+        until("a part of the time", || since.elapsed() >= passes);
+        add(set, ends.server, IN, 1);
+        // Any acknowledgement may wake the thread, or be taken by the interface's thread.
+        until("a wait of the thread for the rest", || {
+            library::send(ends.server, &[3; 100], 0).unwrap();
+            (&ends.client).read_exact(&mut [0; 100]).unwrap();
+            timeout(until_in_call(thread, &WAITS)) != asked
+        });
+        let rest = timeout(until_in_call(thread, &WAITS));
+        assert!(rest <= asked - passes && rest >= asked.saturating_sub(began.elapsed()), "{rest:?}");
+        ends.send(b"abc");
+    });
+    assert_eq!(told, [(1, IN)]);
+    ends.close();
+    close_set(set);
+    // Without events in the rest of the time the call returns none, and not earlier.
     let set = new_set();
     let ends = lab.connect();
     let start = Instant::now();
-    let told = while_a_stranger_waits(set, 3000, || {
-        std::thread::sleep(Duration::from_secs(2).saturating_sub(start.elapsed()));
+    let told = while_a_stranger_waits(set, 3000, |_| {
         add(set, ends.server, IN, 1);
         library::send(ends.server, &[3; 100], 0).unwrap();
     });
-    let took = start.elapsed();
-    assert!(told.is_empty() && took >= Duration::from_secs(3), "{told:?} {took:?}");
-    assert!(took < Duration::from_millis(4800), "{took:?}");
+    assert_eq!(told, []);
+    assert!(start.elapsed() >= Duration::from_secs(3), "{:?}", start.elapsed());
     ends.close();
     close_set(set);
 }

@@ -10,6 +10,8 @@ use support::{Family, another, close_client, close_server, engaged, is_blocking,
 
 const WAIT: libc::c_int = 28_800_000;
 
+redoubt_test_support::children!(daemon, refused);
+
 /// Serves, and prints whether connections are intercepted.
 fn serve() {
     let ends = engaged(Family::Tcp, WAIT);
@@ -18,9 +20,7 @@ fn serve() {
     close_client(ends.client);
 }
 
-/// Not a test: a server that continues in a child, started by [`a_child_that_listens_is_the_server`].
-#[test]
-#[ignore = "started by another test"]
+/// A child process of [`a_child_that_listens_is_the_server`]: a server that continues in a forked child.
 fn daemon() {
     start();
     for is_last in [false, true] {
@@ -49,9 +49,7 @@ fn a_child_that_listens_is_the_server() {
     assert_eq!(found, ["looked after", "looked after", "served"], "{text}");
 }
 
-/// Not a test: a server without the memory for `redoubt net status`, started by [`what_is_refused_is_said`].
-#[test]
-#[ignore = "started by another test"]
+/// A child process of [`what_is_refused_is_said`]: a server without the memory for `redoubt net status`.
 fn refused() {
     serve();
 }

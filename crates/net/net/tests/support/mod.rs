@@ -216,17 +216,6 @@ pub fn engaged(family: Family, timeout: c_int) -> Ends {
     ends
 }
 
-/// Until the thread sleeps in the kernel, or has ended.
-pub fn wait_until_asleep(thread: libc::pid_t) {
-    let path = format!("/proc/self/task/{thread}/stat");
-    while let Ok(stat) = std::fs::read_to_string(&path) {
-        if stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")) {
-            return;
-        }
-        std::thread::yield_now();
-    }
-}
-
 /// Gives a signal a handler that does nothing. With `restart` calls that can are restarted.
 pub fn handle(signal: c_int, restart: bool) {
     extern "C" fn nothing(_: c_int) {}
@@ -239,10 +228,9 @@ pub fn handle(signal: c_int, restart: bool) {
     }
 }
 
-/// This test program again, with one test that others start.
-pub fn another(test: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--ignored", "--nocapture"]);
+/// A child process of this test program, with pipes.
+pub fn another(name: &str) -> Command {
+    let mut command = redoubt_test_support::child::command(name);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command
 }

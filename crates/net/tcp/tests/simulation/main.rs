@@ -29,9 +29,7 @@ use support::server::SOURCE;
 use world::{Trouble, World};
 
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    let Ok(text) = std::env::var("REDOUBT_TCP_SEEDS") else { return 1..1 + count };
-    let (from, to) = text.split_once("..").unwrap();
-    from.parse().unwrap()..to.parse().unwrap()
+    redoubt_test_support::setting_range("REDOUBT_TCP_SEEDS", 1..1 + count)
 }
 
 /// Says which seed it was that failed.
