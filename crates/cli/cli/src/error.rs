@@ -1,6 +1,7 @@
 //! Errors of the command: each is one line for a person.
 
 use redoubt_node::NodeError;
+use redoubt_readers::fuse::MountError;
 use redoubt_wire::WireError;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -103,7 +104,7 @@ pub enum CliError {
     StatusPage(#[from] redoubt_statuspage::StatusPageError),
     /// NFS cannot be served.
     #[error(transparent)]
-    Nfs(#[from] redoubt_nfs::NfsError),
+    Nfs(#[from] redoubt_readers::nfs::NfsError),
     /// Something the user has to change.
     #[error("{0}")]
     Usage(String),
@@ -137,6 +138,15 @@ fn advice(error: &std::io::Error) -> &'static str {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space, or use another place",
         ErrorKind::NotADirectory => "; a directory is needed there",
         _ => "",
+    }
+}
+
+impl From<MountError> for CliError {
+    fn from(error: MountError) -> Self {
+        match error {
+            MountError::Refused { directory, source } => Self::io("mount a view on", directory, source),
+            other => Self::Usage(other.to_string()),
+        }
     }
 }
 

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redoubt_nfs::Limits;
-use redoubt_nfs::exports::{Exports, Listed, Volumes};
-use redoubt_nfs::program::{Program, READ_LIMIT_BYTES};
-use redoubt_nfs::rpc::REQUEST_LIMIT_BYTES;
-use redoubt_nfs::server::answer;
-use redoubt_view::{Contents, LogFollower, ViewError, ViewSource};
+use redoubt_readers::nfs::Limits;
+use redoubt_readers::nfs::exports::{Exports, Listed, Volumes};
+use redoubt_readers::nfs::program::{Program, READ_LIMIT_BYTES};
+use redoubt_readers::nfs::rpc::REQUEST_LIMIT_BYTES;
+use redoubt_readers::nfs::server::answer;
+use redoubt_readers::{Contents, LogFollower, ViewError, ViewSource};
 use redoubt_wire::control::{EntryKind, VolumeEntry};
 use redoubt_wire::view::ViewFile;
 

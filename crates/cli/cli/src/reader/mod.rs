@@ -14,17 +14,9 @@
 //! Two processes. This one becomes the program, so that signals, exit status and process id are the program's own. The
 //! other one ([`process`], [`serve_view`]) mounts the view, answers the kernel, and ends when the program has ended.
 //!
-//! * [`source`]: questions to the node
-//! * the content of the file system: crate `view` has the volume as it is now, [`fixed`] a snapshot of it
-//! * [`files`], [`protocol`]: the kernel's requests
-//! * [`mount`], [`namespace`]: mounting, and the threads that answer
+//! Crate `readers` has the content of the file system, mounts it and answers the kernel. [`source`] queries the node.
 
-mod files;
-mod fixed;
-mod mount;
-mod namespace;
 mod process;
-mod protocol;
 mod source;
 
 use crate::error::{CliError, Result};
@@ -33,11 +25,10 @@ use crate::run::args::RunArguments;
 use crate::run::datadir;
 use crate::run::server::{self, Answers};
 use crate::run::settings::is_on;
-use fixed::Fixed;
-use mount::Mount;
 use process::Side;
+use redoubt_readers::fuse::{Files, Mount, mount, namespace};
+use redoubt_readers::{Complaints, Fixed, Live, Removed, Tree};
 use redoubt_redo::Family;
-use redoubt_view::{Complaints, Live, Removed, Tree};
 use source::Source;
 use std::collections::HashMap;
 use std::fs::File;
@@ -237,8 +228,7 @@ fn serve_view(
     let name = format!("redoubt:{}/{}", connector.address, wanted.volume);
     let is_moment = wanted.is_moment(arguments.at_once);
     let source = Source::begin(connector, wanted.volume, is_moment)?;
-    let tree: Box<dyn Tree> =
-        if is_moment { Box::new(Fixed::new(Arc::clone(&source))?) } else { Box::new(live(&source)) };
+    let tree: Box<dyn Tree> = if is_moment { Box::new(fixed(&source)?) } else { Box::new(live(&source)) };
     let directory = wanted.directory;
     if let Some(volume_id) = datadir::volume_id_of(directory)
         && volume_id != source.volume_id
@@ -251,16 +241,16 @@ fn serve_view(
     }
     let covered = File::open(directory).map_err(|error| CliError::io("open", directory, error))?;
     let links = sockets(directory, &covered)?;
-    let files = Arc::new(files::Files::new(tree, links, owner(wanted)?));
-    let mount = Mount::new(directory, &name, in_namespace)?;
+    let files = Files::new(tree, links, owner(wanted)?);
+    let mut mounted = Mount::new(directory, &name, in_namespace)?;
     if in_namespace && mount::own_ids().0 != 0 {
         process::drop_capabilities();
     }
-    mount.serve(&files)?;
+    mounted.serve(files)?;
     say.write_all(READY).map_err(|error| CliError::io("write to", "the program's process", error))?;
     drop(say);
     process::wait_for_end(program);
-    drop(mount);
+    drop(mounted);
     Ok(())
 }
 
@@ -289,6 +279,13 @@ fn owner(wanted: &Wanted<'_>) -> Result<(u32, u32)> {
     let settings = wanted.settings()?;
     let user = settings.get("user").map(String::as_str);
     Ok(datadir::ids_of(user)?.unwrap_or(own))
+}
+
+/// A snapshot of the volume.
+fn fixed(source: &Arc<Source>) -> Result<Fixed> {
+    let source = Arc::<Source>::clone(source);
+    Fixed::new(source, Arc::new(Complaints::new(complain)))
+        .map_err(|error| CliError::Usage(error.to_string()))
 }
 
 /// The volume as it is now.

@@ -7,8 +7,8 @@
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use redoubt_locks::IgnorePoison;
+use redoubt_readers::{Contents, LogFollower, LogPiece, ViewError, ViewSource};
 use redoubt_transport::Connector;
-use redoubt_view::{Contents, LogFollower, LogPiece, ViewError, ViewSource};
 use redoubt_wire::control::{Reply, Request, VolumeEntry};
 use redoubt_wire::view::{LIVE, ViewFile, ViewLog, ViewReply, ViewRequest};
 use std::fs::File;
@@ -242,7 +242,7 @@ impl LogFollower for Follower {
 }
 
 /// A file without a name, for as long as it is open.
-pub fn scratch_file() -> std::io::Result<File> {
+fn scratch_file() -> std::io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
     options.open(std::env::temp_dir())

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redoubt_nfs::xdr::{Reader, Writer};
+use redoubt_readers::nfs::xdr::{Reader, Writer};
 use redoubt_test_support::port::with_port;
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::node::Node;

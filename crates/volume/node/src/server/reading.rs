@@ -7,7 +7,7 @@ use super::Node;
 use super::view::KeptMoment;
 use crate::error::NodeError;
 use crate::volume::{Follower, Volume};
-use redoubt_view::{Contents, LogFollower, LogPiece, ViewError, ViewSource};
+use redoubt_readers::{Contents, LogFollower, LogPiece, ViewError, ViewSource};
 use redoubt_wire::control::VolumeEntry;
 use redoubt_wire::page::FileId;
 use redoubt_wire::view::{MAX_READ_LEN_BYTES, ViewFile, ViewLog};

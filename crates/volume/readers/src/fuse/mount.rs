@@ -2,56 +2,94 @@
 //!
 //! In a namespace of its own ([`super::namespace`]) this is a system call; each user in there can access the files
 //! that the permission bits allow. Elsewhere `fusermount3` (package fuse3) does it, for its user only. Requests are
-//! answered by [`THREADS`] threads, each of which takes one, answers it, and takes the next.
+//! answered by [`THREADS`] threads of a [`fuser::Session`], each of which takes one, answers it, and takes the next.
 
 use super::files::Files;
-use super::protocol::{self, Answer, Operation, REQUEST_ROOM_BYTES};
-use crate::error::{CliError, Result};
+use super::requests::Requests;
+use fuser::{Config, Session, SessionACL};
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 const THREADS: usize = 8;
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
 const FILE_SYSTEM: &str = "fuse.redoubt";
+/// Maximum number of bytes of a file in one request or reply.
+pub(super) const MAX_TRANSFER_BYTES: u32 = 1 << 20;
+
+/// Error of mounting or serving a view.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The system cannot take such a path.
+    #[error("a path has a zero byte in it")]
+    ZeroByte,
+    /// The host lacks the device, or this process may not open it.
+    #[error(
+        "cannot open {DEVICE}: {0}; a view of a volume is a file system in user space: `modprobe fuse`, or give the \
+         container this device"
+    )]
+    NoDevice(std::io::Error),
+    /// The system refused the mount.
+    #[error("cannot mount a view on {}: {source}", directory.display())]
+    Refused {
+        /// The mount point.
+        directory: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The helper is missing.
+    #[error("cannot start {HELPER}: {0}; install it (package fuse3), or run this as the super-user")]
+    NoHelper(std::io::Error),
+    /// The helper failed, with a message on standard error.
+    #[error("{HELPER} could not mount a view on {}; see its messages above", .0.display())]
+    HelperFailed(PathBuf),
+    /// The helper did not send the open device.
+    #[error("cannot receive the device from {HELPER}: {0}; run this as the super-user")]
+    HelperSilent(std::io::Error),
+    /// The kernel speaks another version, or there can be no thread.
+    #[error("cannot serve a view: {0}")]
+    Serve(std::io::Error),
+}
+
+type Result<T> = std::result::Result<T, MountError>;
 
 /// A directory with a file system mounted on it; unmounted when this goes, or with its namespace.
 pub struct Mount {
     directory: PathBuf,
-    device: Arc<File>,
+    /// `None` once it is served.
+    device: Option<OwnedFd>,
     in_namespace: bool,
 }
 
 impl Mount {
-    /// Mounts. `name` is shown as what is mounted.
+    /// Mounts. `name` is shown as what is mounted. Calls on the directory block until [`Mount::serve`].
     ///
     /// # Errors
-    /// [`CliError::Usage`] if this host cannot.
+    /// All but [`MountError::Serve`].
     pub fn new(directory: &Path, name: &str, in_namespace: bool) -> Result<Self> {
         let device = if in_namespace { mount(directory, name)? } else { mount_by_helper(directory, name)? };
-        Ok(Self { directory: directory.to_owned(), device: Arc::new(device), in_namespace })
+        Ok(Self { directory: directory.to_owned(), device: Some(device.into()), in_namespace })
     }
 
-    /// Answers requests until the file system is unmounted. Returns at once.
+    /// Answers requests until the file system is unmounted. Returns when the kernel and `fuser` have agreed on a
+    /// version. The threads have the capabilities that the calling thread has now.
     ///
     /// # Errors
-    /// [`CliError::Io`] if there can be no thread.
-    pub fn serve(&self, files: &Arc<Files>) -> Result<()> {
-        for number in 0..THREADS {
-            let (device, files) = (Arc::clone(&self.device), Arc::clone(files));
-            std::thread::Builder::new()
-                .name(format!("files-{number}"))
-                .spawn(move || serve(&device, &files))
-                .map_err(|error| CliError::io("start", "a thread", error))?;
-        }
+    /// [`MountError::Serve`].
+    pub fn serve(&mut self, files: Files) -> Result<()> {
+        let Some(device) = self.device.take() else { return Ok(()) };
+        let mut config = Config::default();
+        config.n_threads = Some(THREADS);
+        // The kernel compares users with owners and permission bits.
+        let session = Session::from_fd(Requests(files), device, SessionACL::All, config);
+        let session = session.map_err(MountError::Serve)?;
+        let run = move || session.run();
+        std::thread::Builder::new().name("files".to_owned()).spawn(run).map_err(MountError::Serve)?;
         Ok(())
     }
 }
@@ -64,45 +102,17 @@ impl Drop for Mount {
     }
 }
 
-fn serve(device: &File, files: &Files) {
-    let mut room = vec![0; REQUEST_ROOM_BYTES];
-    loop {
-        let len = match (&mut &*device).read(&mut room) {
-            Ok(len) => len,
-            // A request that was taken back before it could be read; a signal.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR | libc::EAGAIN)) => {
-                continue;
-            }
-            Err(_) => return,
-        };
-        let Some(request) = room.get(..len).and_then(protocol::decode) else {
-            complain!("redoubt: unknown request of the kernel on {DEVICE}");
-            continue;
-        };
-        // Without an answer, the calling process would wait for ever, and could not even be killed.
-        let answer = catch_unwind(AssertUnwindSafe(|| files.answer(&request)))
-            .unwrap_or_else(|_| Some(Answer::error(request.unique, libc::EIO).finish()));
-        if let Some(answer) = answer {
-            // It fails for an interrupted request, and after the end.
-            let _ = (&mut &*device).write_all(&answer);
-        }
-        if request.operation == Operation::End {
-            return;
-        }
-    }
-}
-
 fn c_string(bytes: &[u8]) -> Result<CString> {
-    CString::new(bytes).map_err(|_| CliError::Usage("a path has a zero byte in it".to_owned()))
+    CString::new(bytes).map_err(|_| MountError::ZeroByte)
 }
 
 fn mount(directory: &Path, name: &str) -> Result<File> {
-    let device = File::options().read(true).write(true).open(DEVICE).map_err(no_device)?;
+    let device = File::options().read(true).write(true).open(DEVICE).map_err(MountError::NoDevice)?;
     let (user, group) = own_ids();
     let options = format!(
         "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions,allow_other,max_read={}",
         device.as_raw_fd(),
-        protocol::MAX_TRANSFER_BYTES
+        MAX_TRANSFER_BYTES
     );
     let (source, target) = (c_string(name.as_bytes())?, c_string(directory.as_os_str().as_bytes())?);
     let (kind, options) = (c_string(FILE_SYSTEM.as_bytes())?, c_string(options.as_bytes())?);
@@ -119,14 +129,8 @@ fn mount(directory: &Path, name: &str) -> Result<File> {
     if status == 0 {
         return Ok(device);
     }
-    Err(CliError::io("mount a view on", directory, std::io::Error::last_os_error()))
-}
-
-fn no_device(error: std::io::Error) -> CliError {
-    CliError::Usage(format!(
-        "cannot open {DEVICE}: {error}; a view of a volume is a file system in user space: `modprobe fuse`, or give \
-         the container this device"
-    ))
+    let source = std::io::Error::last_os_error();
+    Err(MountError::Refused { directory: directory.to_owned(), source })
 }
 
 /// User and group of this process.
@@ -136,8 +140,7 @@ pub fn own_ids() -> (u32, u32) {
 }
 
 fn mount_by_helper(directory: &Path, name: &str) -> Result<File> {
-    let failed = |error| CliError::io("start", HELPER, error);
-    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    let (ours, theirs) = UnixStream::pair().map_err(MountError::NoHelper)?;
     // It must live on in the helper.
     let theirs = OwnedFd::from(theirs);
     let number = theirs.as_raw_fd();
@@ -148,7 +151,7 @@ fn mount_by_helper(directory: &Path, name: &str) -> Result<File> {
         .arg("-o")
         .arg(format!(
             "nosuid,nodev,default_permissions,fsname={comma_free},subtype=redoubt,max_read={}",
-            protocol::MAX_TRANSFER_BYTES
+            MAX_TRANSFER_BYTES
         ))
         .arg("--")
         .arg(directory)
@@ -157,13 +160,8 @@ fn mount_by_helper(directory: &Path, name: &str) -> Result<File> {
     drop(theirs);
     match status {
         Ok(status) if status.success() => receive_descriptor(&ours),
-        Ok(_) => Err(CliError::Usage(format!(
-            "{HELPER} could not mount a view on {}; see its messages above",
-            directory.display()
-        ))),
-        Err(error) => Err(CliError::Usage(format!(
-            "cannot start {HELPER}: {error}; install it (package fuse3), or run this as the super-user"
-        ))),
+        Ok(_) => Err(MountError::HelperFailed(directory.to_owned())),
+        Err(error) => Err(MountError::NoHelper(error)),
     }
 }
 
@@ -181,9 +179,8 @@ fn receive_descriptor(socket: &UnixStream) -> Result<File> {
     message.msg_controllen = size_of_val(&control);
     // SAFETY: the message and what it points to live until it returns.
     let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-    let failed = |error| CliError::io("hear from", HELPER, error);
     if len < 0 {
-        return Err(failed(std::io::Error::last_os_error()));
+        return Err(MountError::HelperSilent(std::io::Error::last_os_error()));
     }
     // SAFETY: the message was filled by recvmsg; the header is null or lies in `control`.
     let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message).as_ref() };
@@ -195,7 +192,7 @@ fn receive_descriptor(socket: &UnixStream) -> Result<File> {
                 File::from_raw_fd(number)
             })
         }
-        _ => Err(failed(std::io::ErrorKind::UnexpectedEof.into())),
+        _ => Err(MountError::HelperSilent(std::io::ErrorKind::UnexpectedEof.into())),
     }
 }
 
@@ -206,5 +203,6 @@ pub fn unmount(directory: &Path) {
 
 /// True for the rest of a view whose process was killed: every call on it fails.
 pub fn is_dead_mount(directory: &Path) -> bool {
-    std::fs::metadata(directory).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+    // Not its attributes: the kernel keeps those of a snapshot for long.
+    std::fs::read_dir(directory).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
 }

@@ -11,7 +11,7 @@
 //! A path that leads to another file by now has another number, so an old handle does not match it. A moment ends with
 //! the node, and a later one has another number.
 
-use crate::xdr::Garbage;
+use crate::nfs::xdr::Garbage;
 
 const FORMAT: u8 = 1;
 const LEN_BYTES: usize = 41;

@@ -13,11 +13,9 @@
 //! Lock order: `taking`, moments or live exports, then those of one export, which are leaves. No lock but `taking` is
 //! held during a call to a volume.
 
-use crate::handle::{ExportKey, Handle, PathNumber};
+use crate::nfs::handle::{ExportKey, Handle, PathNumber};
+use crate::{Called, Complaints, Errno, Live, Meta, OpenFile, Removed, Tree, ViewError, ViewSource, meta_of};
 use redoubt_locks::IgnorePoison;
-use redoubt_view::{
-    Called, Complaints, Errno, Live, Meta, OpenFile, Removed, Tree, ViewError, ViewSource, meta_of,
-};
 use redoubt_wire::control::EntryKind;
 use redoubt_wire::view::ViewFile;
 use std::collections::HashMap;

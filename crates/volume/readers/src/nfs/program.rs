@@ -2,11 +2,11 @@
 //!
 //! Invariant: every procedure that would change something is answered with `NFS3ERR_ROFS`, whatever its arguments.
 
-use crate::exports::{Exports, Found, join};
-use crate::handle::{Handle, LIMIT_BYTES, PathNumber};
-use crate::rpc::Taken;
-use crate::xdr::{Garbage, Reader, Writer};
-use redoubt_view::{Called, Errno, Meta};
+use crate::nfs::exports::{Exports, Found, join};
+use crate::nfs::handle::{Handle, LIMIT_BYTES, PathNumber};
+use crate::nfs::rpc::Taken;
+use crate::nfs::xdr::{Garbage, Reader, Writer};
+use crate::{Called, Errno, Meta};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,8 +1,8 @@
 //! The MOUNT program, version 3 (RFC 1813, appendix I).
 
-use crate::exports::{Exports, MountError};
-use crate::rpc::{AUTH_NONE, AUTH_SYS, Taken};
-use crate::xdr::{Garbage, Reader, Writer};
+use crate::nfs::exports::{Exports, MountError};
+use crate::nfs::rpc::{AUTH_NONE, AUTH_SYS, Taken};
+use crate::nfs::xdr::{Garbage, Reader, Writer};
 
 /// Program number.
 pub const PROGRAM: u32 = 100_005;

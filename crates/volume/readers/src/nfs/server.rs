@@ -3,17 +3,17 @@
 //! Limits against slow, numerous or hostile clients:
 //! * [`MAX_CONNECTIONS`]; beyond it, the connection that has been idle for the longest time is closed.
 //! * [`MAX_AT_ONCE`] requests being answered at a time.
-//! * The length and time of a request ([`crate::rpc`]).
+//! * The length and time of a request ([`crate::nfs::rpc`]).
 //! * [`WRITE_TIMEOUT`] for a client that does not read its answer.
 //!
 //! A connection has one request under way, so it holds at most one answer.
 //!
 //! Lock order: all are leaves.
 
-use crate::exports::{Exports, Limits, Volumes};
-use crate::mount;
-use crate::program::{self, Program};
-use crate::rpc::{self, Record, Taken};
+use crate::nfs::exports::{Exports, Limits, Volumes};
+use crate::nfs::mount;
+use crate::nfs::program::{self, Program};
+use crate::nfs::rpc::{self, Record, Taken};
 use redoubt_locks::IgnorePoison;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::collections::BTreeMap;

@@ -3,12 +3,12 @@
 //! Invariant: a record is never longer than [`REQUEST_LIMIT_BYTES`], whatever its marks announce; a longer one closes
 //! the connection before it is read.
 
-use crate::xdr::{Garbage, Reader, Writer};
+use crate::nfs::xdr::{Garbage, Reader, Writer};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Longest request. A client has no reason for more than a write of [`crate::program::WRITE_LIMIT_BYTES`], which is
+/// Longest request. A client has no reason for more than a write of [`crate::nfs::program::WRITE_LIMIT_BYTES`], which is
 /// refused.
 pub const REQUEST_LIMIT_BYTES: usize = 80 << 10;
 /// Time without a request after which a connection is closed; clients reconnect.

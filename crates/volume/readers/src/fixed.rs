@@ -1,16 +1,15 @@
 //! A snapshot of the volume, with local changes.
 //!
-//! The names are the node's at the snapshot; all contents are read from there and stay as they were. Changes stay on
-//! this side and go away with the view: the written blocks of a file are in a scratch file without a name, everything
-//! else comes from the node. So a server may run on it, which writes logs and control files even when it writes no
-//! data.
+//! Names and contents are those of the source's snapshot. Changes stay on this side and end with the view: the written
+//! blocks of a file are in an unlinked scratch file, and everything else comes from the source. So a server can run on
+//! it, which writes logs and control files even when it writes no data.
 //!
 //! Lock order: names, then one file's contents.
 
-use super::source::{Source, scratch_file};
-use crate::error::Result;
+use crate::live::meta_of;
+use crate::source::{ViewError, ViewSource};
+use crate::tree::{Called, Change, Complaints, Errno, Meta, OpenFile, Tree};
 use redoubt_locks::IgnorePoison;
-use redoubt_view::{Called, Change, Complaints, Errno, Meta, OpenFile, Tree, meta_of};
 use redoubt_wire::control::EntryKind;
 use redoubt_wire::view::MAX_READ_LEN_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,18 +27,17 @@ struct Item {
 
 /// A snapshot of the volume, with local changes.
 pub struct Fixed {
-    source: Arc<Source>,
+    source: Arc<dyn ViewSource>,
     complaints: Arc<Complaints>,
     items: Mutex<BTreeMap<String, Item>>,
 }
 
 impl Fixed {
-    /// The moment that the source has.
+    /// The snapshot that the source reads.
     ///
     /// # Errors
-    /// Errors of the node.
-    pub fn new(source: Arc<Source>) -> Result<Self> {
-        let complaints = Arc::new(Complaints::new(super::complain));
+    /// Errors of the source.
+    pub fn new(source: Arc<dyn ViewSource>, complaints: Arc<Complaints>) -> Result<Self, ViewError> {
         let entries = source.names()?;
         let fixed = Self { source, complaints, items: Mutex::default() };
         let mut items = fixed.items();
@@ -181,7 +179,7 @@ struct Overlay {
 
 /// Contents of a file.
 struct Contents {
-    source: Arc<Source>,
+    source: Arc<dyn ViewSource>,
     complaints: Arc<Complaints>,
     /// Path at the node.
     path: String,
@@ -271,7 +269,7 @@ impl OpenFile for Contents {
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Called<()> {
         let mut state = self.state();
         if state.own.is_none() {
-            state.own = Some(scratch_file().map_err(|error| self.failed(&error))?);
+            state.own = Some(self.source.scratch_file().map_err(|error| self.failed(&error))?);
         }
         let len = bytes.len() as u64;
         let wanted = blocks_of(offset_bytes, len);

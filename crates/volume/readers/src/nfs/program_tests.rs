@@ -1,9 +1,9 @@
 //! The procedures on volumes that are made up, with any arguments.
 
 use super::*;
-use crate::exports::{Limits, Listed, MountError, Volumes};
-use crate::handle::ExportKey;
-use redoubt_view::{Contents, LogFollower, ViewError, ViewSource};
+use crate::nfs::exports::{Limits, Listed, MountError, Volumes};
+use crate::nfs::handle::ExportKey;
+use crate::{Contents, LogFollower, ViewError, ViewSource};
 use redoubt_wire::control::{EntryKind, VolumeEntry};
 use redoubt_wire::view::ViewFile;
 use std::collections::{BTreeMap, BTreeSet};
@@ -331,8 +331,8 @@ fn any_arguments_are_answered_or_refused() {
         let mut record = record.finish();
         let at = seed.usize(..record.len().min(60));
         record[at] = seed.u8(..);
-        let _ = crate::rpc::decode(&record);
+        let _ = crate::nfs::rpc::decode(&record);
         let mut out = Writer::default();
-        let _ = crate::mount::call(&program.exports, seed.u32(..7), Reader::new(&record[4..]), &mut out);
+        let _ = crate::nfs::mount::call(&program.exports, seed.u32(..7), Reader::new(&record[4..]), &mut out);
     }
 }
