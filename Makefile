@@ -110,6 +110,7 @@ lint:
 	scripts/links
 	cargo clippy --release --workspace --features experimental-devices --all-targets -- -D warnings
 	cargo clippy --release --workspace --exclude redoubt-fuzz -- -D warnings
+	cargo check --release $(INSTALLED)
 
 # Decoders and page code with arithmetic that overflows and debug assertions as failures; its first part is in ./test.
 checked:
