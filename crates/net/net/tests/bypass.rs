@@ -14,7 +14,7 @@ use redoubt_test_support::port::with_port;
 use redoubt_test_support::wait::{assert_at_once, until, until_asleep};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::process::CommandExt;
@@ -176,12 +176,23 @@ fn connections_of_ipv6_are_exchanged() {
     }
 }
 
+/// The kernel makes the local route to an IPv6 address later, in a thread of its own. Until then a packet to it follows
+/// the route of its network, and finds no host.
+fn has_route_to_own_6() -> bool {
+    const RTF_LOCAL: u32 = 1 << 31;
+    let octets = OWN_6.parse::<Ipv6Addr>().unwrap().octets();
+    let digits: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+    let routes = std::fs::read_to_string("/proc/self/net/ipv6_route").unwrap();
+    // Destination and length of its prefix first, flags and interface last.
+    routes.lines().any(|route| {
+        let flags = route.split_whitespace().nth(8).and_then(|flags| u32::from_str_radix(flags, 16).ok());
+        route.starts_with(&format!("{digits} 80 ")) && flags.is_some_and(|flags| flags & RTF_LOCAL != 0)
+    })
+}
+
 /// A child process of [`every_address_of_this_host_will_do`], in a separate network namespace.
 fn addresses_of_a_network() {
-    // The kernel makes the route to an IPv6 address later, in a thread of its own.
-    until("an address of IPv6", || {
-        UdpSocket::bind((OWN_6, 0)).and_then(|socket| socket.connect((OWN_6, 9))).is_ok()
-    });
+    until("a route to the IPv6 address", has_route_to_own_6);
     for (listen_at, to) in [("0.0.0.0", OWN), ("::", OWN), (OWN, OWN), ("::", OWN_6), (OWN_6, OWN_6)] {
         check_address(listen_at, to);
     }
