@@ -108,6 +108,9 @@ pub enum CliError {
     /// Something the user has to change.
     #[error("{0}")]
     Usage(String),
+    /// Options that need experimental device code, in a build without it.
+    #[error("{0}")]
+    Experimental(String),
     /// The volume is another server's, and was not to be taken from it.
     #[error("{0}")]
     TakenOver(String),
@@ -123,6 +126,7 @@ impl CliError {
     pub const fn exit_status(&self) -> u8 {
         match self {
             Self::TakenOver(_) => 3,
+            Self::Experimental(_) => 2,
             _ => 1,
         }
     }

@@ -8,14 +8,17 @@ pub const IS_BUILT_IN: bool = cfg!(feature = "experimental-devices");
 
 /// The error for an option, a sub-command or a location that needs that code in a build without it.
 pub fn refused(what: &str) -> CliError {
-    CliError::Usage(needs_experimental(what))
+    CliError::Experimental(needs_experimental(what))
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn refusal_names_option_and_package() {
-        let error = super::refused("--local-log").to_string();
+        let error = super::refused("--local-log");
+        // The unit of a node does not start it again after this status.
+        assert_eq!(error.exit_status(), 2);
+        let error = error.to_string();
         assert!(error.contains("--local-log") && error.contains("package redoubt-experimental"), "{error}");
     }
 }

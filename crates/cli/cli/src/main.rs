@@ -1,7 +1,7 @@
 //! The `redoubt` command. Each sub-command is a module; this file only chooses one and reports errors.
 //!
 //! Exit codes: 0 done, 1 failed (one line on standard error describes the failure, its place and the remedy), 2
-//! invalid options, 3 `redoubt run --no-takeover` and the volume is another server's.
+//! invalid options, or options that need another build, 3 `redoubt run --no-takeover` and the volume is another server's.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

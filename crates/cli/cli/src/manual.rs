@@ -12,7 +12,10 @@ const NAME: &str = "redoubt";
 const EXIT_STATUS: [(&str, &str); 4] = [
     ("0", "Done."),
     ("1", "Failed. One line on standard error says what, where, and what to do."),
-    ("2", "The options are not understood."),
+    (
+        "2",
+        "The options are not understood, or this build lacks what they need: the package `redoubt-experimental`.",
+    ),
     ("3", "`redoubt run --no-takeover`: another server has the volume."),
 ];
 /// Variables that more than one sub-command reads.

@@ -7,7 +7,7 @@ use crate::experimental::refused;
 /// Refuses every sub-command.
 ///
 /// # Errors
-/// [`CliError::Usage`](crate::error::CliError::Usage), always.
+/// [`CliError::Experimental`](crate::error::CliError::Experimental), always.
 pub fn run(command: &DeviceCommand) -> Result<()> {
     let (DeviceCommand::Format(crate::args::FormatArguments { device, .. })
     | DeviceCommand::Show(crate::args::DeviceShowArguments { device, .. })) = command;

@@ -8,7 +8,7 @@ use crate::experimental::refused;
 /// Refuses to check.
 ///
 /// # Errors
-/// [`CliError::Usage`](crate::error::CliError::Usage), always.
+/// [`CliError::Experimental`](crate::error::CliError::Experimental), always.
 pub fn checks(_: &DoctorArguments) -> Result<Vec<Check>> {
     Err(refused("--local-log"))
 }

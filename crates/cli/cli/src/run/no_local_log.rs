@@ -10,7 +10,7 @@ pub const VARIABLE: &str = "REDOUBT_LOCAL_LOG";
 /// Refuses to start the server.
 ///
 /// # Errors
-/// [`CliError::Usage`](crate::error::CliError::Usage), always.
+/// [`CliError::Experimental`](crate::error::CliError::Experimental), always.
 pub fn run(_: &RunArguments) -> Result<()> {
     Err(refused("--local-log"))
 }
@@ -24,7 +24,7 @@ pub mod status {
     /// Refuses to read the counters of such a server.
     ///
     /// # Errors
-    /// [`CliError::Usage`](crate::error::CliError::Usage), always.
+    /// [`CliError::Experimental`](crate::error::CliError::Experimental), always.
     pub fn run(_: &Path, _: bool) -> Result<()> {
         Err(refused("--local-log"))
     }
