@@ -50,7 +50,7 @@ const SETTINGS: [&str; 35] = [
 ];
 
 /// The variables that the product, its packages and the scripts read, or write for each other.
-const OTHERS: [&str; 64] = [
+const OTHERS: [&str; 65] = [
     "REDOUBT_ALLOWED_SKIPS",
     "REDOUBT_BIN",
     "REDOUBT_BUILD_NEEDS",
@@ -62,6 +62,7 @@ const OTHERS: [&str; 64] = [
     "REDOUBT_DEB_BOOT_LIMIT_S",
     "REDOUBT_ECHO_ROLE",
     "REDOUBT_SERVER_VERSION",
+    "REDOUBT_FAMILY",
     "REDOUBT_FAULTS",
     "REDOUBT_FAULTS_LOG",
     "REDOUBT_FAULTS_PROGRAM",

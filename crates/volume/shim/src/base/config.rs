@@ -81,6 +81,9 @@ pub const LOCAL_LOG_VARIABLE: &str = "REDOUBT_LOCAL_LOG";
 /// Name of the variable with the data directory.
 pub const DATADIR_VARIABLE: &str = "REDOUBT_DATADIR";
 
+const SERVER_OF_0_1_0: ServerVersion =
+    ServerVersion { family: Family::MariaDb, major: 10, minor: 11, patch: 0 };
+
 type Lookup<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
 
 impl Config {
@@ -131,6 +134,11 @@ impl Config {
 /// The server, and the features of a node that can apply its redo.
 fn server(lookup: &Lookup<'_>) -> Result<(ServerVersion, Features), ConfigError> {
     const NAME: &str = "REDOUBT_SERVER_VERSION";
+    // `redoubt run` of 0.1.0 sets neither of the two, and starts nothing but MariaDB 10.11. Its environment is that of
+    // a server which a script starts again after the library was upgraded.
+    if [NAME, "REDOUBT_FAMILY"].iter().all(|name| lookup(name).is_none()) {
+        return Ok((SERVER_OF_0_1_0, Features::NONE));
+    }
     let value = text(lookup, NAME)?;
     let server: ServerVersion =
         value.parse().map_err(|why: String| wrong(NAME, format!("is wrong: {why}")))?;

@@ -69,16 +69,23 @@ fn each_wrong_variable_is_named() {
         assert_eq!(error.name, name, "{value}");
         assert!(error.to_string().contains("redoubt run"));
     }
-    for name in [
-        "REDOUBT_SERVER_VERSION",
-        "REDOUBT_VOLUME",
-        "REDOUBT_GENERATION",
-        "REDOUBT_DATADIR",
-        "REDOUBT_SYSTEM_FILES",
-    ] {
+    for name in ["REDOUBT_VOLUME", "REDOUBT_GENERATION", "REDOUBT_DATADIR", "REDOUBT_SYSTEM_FILES"] {
         let mut variables = base();
         variables.remove(name);
         assert_eq!(parse(&variables).unwrap_err().name, name);
+    }
+}
+
+#[test]
+fn environment_of_0_1_0_is_of_mariadb_10_11() {
+    let mut variables = base();
+    variables.remove("REDOUBT_SERVER_VERSION");
+    let config = parse(&variables).unwrap();
+    assert_eq!((config.family, config.required_features), (Family::MariaDb, Features::NONE));
+    // A build after 0.1.0 may have started another server.
+    for family in ["mariadb", "mysql", ""] {
+        variables.insert("REDOUBT_FAMILY".to_owned(), family.as_bytes().to_vec());
+        assert_eq!(parse(&variables).unwrap_err().name, "REDOUBT_SERVER_VERSION");
     }
 }
 
