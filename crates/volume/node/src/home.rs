@@ -38,6 +38,13 @@ pub trait Home: Send + Sync {
     /// # Errors
     /// As [`log_device::open`].
     fn log(&self, volume_id: &str, options: &NodeOptions) -> Result<log_device::Opened, NodeError>;
+    /// Checks that its pages, if there are any, are of a format that [`Home::pages`] can open. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`page_store::check`].
+    fn check_pages(&self, _volume_id: &str, _options: &NodeOptions) -> Result<(), NodeError> {
+        Ok(())
+    }
     /// Its pages; makes a store if there is none.
     ///
     /// # Errors
@@ -119,6 +126,10 @@ impl Home for DirectoryHome {
 
     fn log(&self, volume_id: &str, options: &NodeOptions) -> Result<log_device::Opened, NodeError> {
         log_device::open(self.site(volume_id, options), &options.log)
+    }
+
+    fn check_pages(&self, volume_id: &str, options: &NodeOptions) -> Result<(), NodeError> {
+        page_store::check(self.site(volume_id, options), &options.pages)
     }
 
     fn pages(

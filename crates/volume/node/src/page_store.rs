@@ -8,6 +8,7 @@ use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, PageProtection, Pag
 use redoubt_storage::{RealDir, StorageDir};
 use redoubt_wire::control::PageStoreStatus;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Length of a page unless a server has another one.
 const USUAL_PAGE_LEN_BYTES: u64 = 16 << 10;
@@ -67,6 +68,19 @@ pub fn open(site: Site<'_>, options: &NodeOptions) -> Result<(FilePageStore, Des
     }
     let journal = journal.as_ref().unwrap_or(&place).to_string();
     Ok((store, Description { pages: place.to_string(), journal, warnings }))
+}
+
+/// Checks that the page store of a volume, if it has one, is of a format that [`open`] can read. Changes nothing.
+///
+/// # Errors
+/// [`NodeError::PageStore`]; as [`find`].
+pub fn check(site: Site<'_>, options: &PageOptions) -> Result<(), NodeError> {
+    let open = |part| -> Result<Option<Arc<dyn StorageDir>>, NodeError> {
+        find(site, part)?.map(|place| place.open(options.pretend_atomic)).transpose()
+    };
+    let Some(pages) = open(Part::Pages)? else { return Ok(()) };
+    let journal = open(Part::Journal)?;
+    Ok(FilePageStore::check(&*pages, journal.as_deref())?)
 }
 
 /// Warns at once, not only when a volume is created, that new volumes cannot have the requested protection.

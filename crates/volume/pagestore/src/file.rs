@@ -112,6 +112,15 @@ impl FilePageStore {
         Self::open_on(pages_dir, journal, options)
     }
 
+    /// Checks that a store in these directories is of a format that [`FilePageStore::open_on`] can read. Changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`PageStoreError::BadFile`]; I/O failures.
+    pub fn check(pages: &dyn StorageDir, journal: Option<&dyn StorageDir>) -> Result<(), PageStoreError> {
+        open::check(pages, journal)
+    }
+
     /// Like [`FilePageStore::open`], on any implementation of the file system seam. The caller sees to it that
     /// no other process uses the directories.
     ///

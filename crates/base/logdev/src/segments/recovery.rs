@@ -142,9 +142,8 @@ pub(super) fn recover(dir: &dyn StorageDir, options: &SegmentOptions) -> Result<
     // A name that a killed process changed may be so in memory only.
     dir.sync().map_err(LogDeviceError::io("sync", "the log directory"))?;
     let (log_names, spare_names) = classify(dir)?;
-    let spares = open_spares(dir, options, spare_names)?;
     if log_names.is_empty() {
-        return Ok(Recovered { log: None, spares });
+        return Ok(Recovered { log: None, spares: open_spares(dir, options, spare_names)? });
     }
     let mut segments = Vec::with_capacity(log_names.len());
     for (first_seq, name) in log_names {
@@ -159,6 +158,8 @@ pub(super) fn recover(dir: &dyn StorageDir, options: &SegmentOptions) -> Result<
     }
     let mut walked = segments.split_off(sealed);
     check_tail(&walked, &walk)?;
+    // From here on the directory is changed.
+    let spares = open_spares(dir, options, spare_names)?;
     clear_tail(dir, &mut walked, &mut walk)?;
     let end = walk.boundary();
     if let Some(last) = walk.indexes.last_mut() {

@@ -169,9 +169,11 @@ impl Volume {
             return Err(AtRestError::InClear { path: own.path().to_owned() }.into());
         }
         let (files, checkpoint) = CheckpointFiles::open(&own)?;
-        identity.raise_format(&own)?;
+        // Before anything is changed: opening the log may cut off its end, and opening the pages writes pages.
+        home.check_pages(&identity.volume_id, options)?;
         let log = home.log(&identity.volume_id, options)?;
         let (store, description) = home.pages(&identity.volume_id, options)?;
+        identity.raise_format(&own)?;
         say_opened(name, &log, &*store, &description);
         let context = Arc::new(Context::new(name, own, options));
         let (applied, log_start) = (checkpoint.applied, checkpoint.log_start);

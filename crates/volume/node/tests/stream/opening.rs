@@ -9,7 +9,10 @@ use super::running::{LocalNode, SMALL, options};
 use redoubt_wire::control::{Reply, Request, VolumeStatus};
 use redoubt_wire::hello::{Role, Status};
 use rustix::fs::{FlockOperation, flock};
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 /// Volumes `v`, with contents, and `other`; the node is stopped.
 fn two_volumes() -> (Fixture, Stream) {
@@ -99,4 +102,63 @@ fn a_node_that_stops_ends_who_waits_and_closes_what_was_being_opened() {
     fixture.node = Some(LocalNode::open(&options(fixture.directory.path(), SMALL)));
     let again = fixture.log(1, stream.seq);
     assert_eq!(again.welcome.next_seq.0, stream.seq);
+}
+
+/// Contents of all files below a directory; `None` for a directory.
+fn contents(directory: &Path, out: &mut BTreeMap<PathBuf, Option<Vec<u8>>>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            contents(&path, out);
+            out.insert(path, None);
+        } else {
+            let bytes = std::fs::read(&path).unwrap();
+            out.insert(path, Some(bytes));
+        }
+    }
+}
+
+/// Opening the log would write a mark to it, and remove a spare segment of another length.
+#[test]
+fn refused_page_journal_changes_nothing_on_disk() {
+    let (fixture, _) = two_volumes();
+    let volume = fixture.directory.path().join("volumes/v");
+    let journal = File::options().write(true).open(volume.join("pages/pages.journal")).unwrap();
+    journal.write_all_at(&[0; 8192], 0).unwrap();
+    journal.write_all_at(b"RDBTPGJ1\x01\0\0\0", 0).unwrap();
+    require_unchanged(&fixture, "before Redoubt 0.1.0");
+}
+
+#[test]
+fn refused_log_segment_changes_nothing_on_disk() {
+    let (fixture, _) = two_volumes();
+    let log = fixture.directory.path().join("volumes/v/log");
+    let mut segments: Vec<_> = std::fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path()).collect();
+    segments.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with("log-"));
+    let mut bytes = std::fs::read(&segments[0]).unwrap();
+    bytes[8..12].copy_from_slice(&9_u32.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..48]);
+    bytes[48..52].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(&segments[0], bytes).unwrap();
+    require_unchanged(&fixture, "version 9");
+}
+
+fn require_unchanged(fixture: &Fixture, reason: &str) {
+    let volume = fixture.directory.path().join("volumes/v");
+    let mut before = BTreeMap::new();
+    contents(&volume, &mut before);
+    let segments = before.keys().filter(|path| path.extension().is_some_and(|name| name == "seg"));
+    assert!(segments.count() > 0);
+    let other_length = fixture.directory.path().join("volumes/v/log/spare-00000000000000000099.seg");
+    std::fs::write(&other_length, [0; 4096]).unwrap();
+    contents(&volume, &mut before);
+    let node = LocalNode::open(&options(fixture.directory.path(), SMALL));
+    let status = status_of(&node, "v");
+    assert!(status.state == "unusable" && status.reason.contains(reason), "{}", status.reason);
+    node.stop();
+    let mut after = BTreeMap::new();
+    contents(&volume, &mut after);
+    let changed: Vec<_> =
+        before.keys().chain(after.keys()).filter(|path| before.get(*path) != after.get(*path)).collect();
+    assert!(changed.is_empty(), "{changed:?}");
 }

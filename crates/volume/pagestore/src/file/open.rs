@@ -73,6 +73,20 @@ fn unknown() -> PageStoreError {
          directory and its journal from a copy")
 }
 
+/// Rejects files of versions that this program does not support.
+pub(super) fn check(pages: &dyn StorageDir, journal: Option<&dyn StorageDir>) -> Result<(), PageStoreError> {
+    let names = pages.list().map_err(PageStoreError::io("list", "the page directory"))?;
+    Identity::load(pages, &names)?;
+    for dir in [Some(pages), journal].into_iter().flatten() {
+        match look(dir)? {
+            Found::Unknown => return Err(unknown()),
+            Found::UnknownVersion(reason) => return Err(bad(&reason)),
+            Found::Nothing | Found::Blank | Found::Ring(..) => {}
+        }
+    }
+    Ok(())
+}
+
 /// Opens the journal, or makes it. All pages that are not pending then are at home.
 pub(super) fn open_ring(
     home: &Home,
