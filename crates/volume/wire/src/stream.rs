@@ -17,11 +17,6 @@ pub const LOG_HEADER_LEN_BYTES: usize = 512;
 /// Used bytes of a checkpoint block.
 pub const CHECKPOINT_LEN_BYTES: usize = 64;
 
-/// Frames of this kind change pages.
-pub const fn changes_pages(kind: u8) -> bool {
-    matches!(kind, KIND_REDO | KIND_IMAGE | KIND_RECOVERED_IMAGE)
-}
-
 const KIND_REDO: u8 = 1;
 const KIND_LOG_FILE: u8 = 2;
 const KIND_CHECKPOINT: u8 = 3;
@@ -308,6 +303,26 @@ impl StreamFrame<'_> {
     /// Whether the node stores the frame and advances its Seq.
     pub fn is_logged(&self) -> bool {
         self.kind() < FIRST_UNLOGGED_KIND
+    }
+
+    /// Whether the frame changes pages, the redo log or files of InnoDB. A server of another family, or of an older
+    /// series, cannot start from the result.
+    pub fn changes_innodb(&self) -> bool {
+        match self {
+            Self::Redo(_)
+            | Self::LogFile { .. }
+            | Self::Checkpoint { .. }
+            | Self::LogFront { .. }
+            | Self::Image { .. }
+            | Self::BindSpace { .. }
+            | Self::Scrub { .. } => true,
+            Self::Create { kind, .. } => *kind != FileKind::Plain,
+            // A file of InnoDB is created before it gets another length or name.
+            Self::SetLen { .. } | Self::Rename { .. } | Self::Unlink { .. } => false,
+            Self::Write { .. } | Self::Mkdir { .. } | Self::Rmdir { .. } => false,
+            // Sent with each connection.
+            Self::SystemFiles(_) | Self::Verify(_) | Self::Counters(_) | Self::Trace(_) => false,
+        }
     }
 
     /// Appends the payload to `out`.

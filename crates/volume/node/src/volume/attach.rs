@@ -16,8 +16,7 @@ use redoubt_transport::Connection;
 use redoubt_wire::control::Attachment;
 use redoubt_wire::hello::{Hello, Status, Welcome};
 use redoubt_wire::notice::Notice;
-use redoubt_wire::stream::changes_pages;
-use redoubt_wire::{FrameHeader, ServerVersion};
+use redoubt_wire::{FrameHeader, ServerVersion, frame, stream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,9 +116,10 @@ impl Volume {
     /// Appends a frame received on `connection`. Waits while the log buffer is full.
     ///
     /// # Errors
-    /// [`NodeError::Wire`] for a frame that must not be used; [`NodeError::Io`]; [`NodeError::Stopped`].
+    /// [`NodeError::Wire`] for a frame that must not be used; [`NodeError::Refused`] for the first change of a server
+    /// that is fenced; [`NodeError::Io`]; [`NodeError::Stopped`].
     pub fn receive(&self, connection: u64, wire: Vec<u8>) -> Result<Received, NodeError> {
-        if wire.first_chunk().is_some_and(|header| changes_pages(FrameHeader::decode(header).kind)) {
+        if self.session.is_unnoted(connection) && changes_innodb(&wire) {
             self.session.note_server(connection)?;
         }
         self.receiving.receive(connection, wire)
@@ -147,9 +147,10 @@ impl Volume {
     /// Takes the volume over for a new server.
     ///
     /// # Errors
-    /// [`NodeError::Io`] if the generation cannot be written; [`NodeError::NotNow`] if the received frames do not
-    /// become durable (the message tells whether the old server was fenced); [`NodeError::Refused`] for a server that
-    /// is older than one that ran on the volume; [`NodeError::Stopped`].
+    /// * [`NodeError::Io`] if the generation cannot be written;
+    /// * [`NodeError::NotNow`] if the received frames do not become durable (the message tells whether the old server
+    ///   was fenced);
+    /// * [`NodeError::Refused`] for a server that is older than one that ran on the volume; [`NodeError::Stopped`].
     pub fn attach(&self, who: &str, server: ServerVersion) -> Result<Attachment, NodeError> {
         let name = &self.context.name;
         // One at a time: a server that an earlier attach still has to end must not be the server of a later one.
@@ -189,10 +190,25 @@ impl Volume {
         }
         match self.drain() {
             Err(NodeError::NotNow(message)) => {
-                Err(NodeError::NotNow(format!("{message}; no server was fenced")))
+                return Err(NodeError::NotNow(format!("{message}; no server was fenced")));
             }
-            drained => drained.map(drop),
+            drained => drained.map(drop)?,
         }
+        self.check_family(server)
+    }
+
+    /// The redo log must be of the server's family, also where no server was noted: nodes of 0.1.0 noted none.
+    fn check_family(&self, server: ServerVersion) -> Result<(), NodeError> {
+        let names = self.indexing.names.read();
+        let has_log = names.log_file().is_some() || names.log_set().is_some();
+        if !has_log || names.family() == server.family {
+            return Ok(());
+        }
+        Err(NodeError::Refused(format!(
+            "volume {}: its redo log is of {}, and {server} cannot read that. No server was fenced",
+            self.context.name,
+            names.family()
+        )))
     }
 
     /// Receives the frames that the old server sent before it ended. A killed server has acknowledged commits to its
@@ -250,4 +266,14 @@ impl Volume {
             entries: names.entries(|file| self.plain.len_bytes(file))?,
         })
     }
+}
+
+/// Whether a frame changes pages, the redo log or files of InnoDB. A frame that cannot be decoded is rejected when it
+/// is appended.
+fn changes_innodb(wire: &[u8]) -> bool {
+    let Some((header, payload)) = wire.split_first_chunk() else { return false };
+    let header = FrameHeader::decode(header);
+    let unpacked = if header.compressed { frame::decompress(payload).ok() } else { None };
+    stream::decode(header.kind, unpacked.as_deref().unwrap_or(payload))
+        .is_ok_and(|frame| frame.changes_innodb())
 }

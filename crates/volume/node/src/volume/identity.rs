@@ -35,7 +35,8 @@ pub struct Identity {
     /// The server that it was attached for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attached_server: Option<ServerVersion>,
-    /// The newest server that has changed its pages; an older series can no longer start from the stored state.
+    /// The newest server that has changed its pages or its redo log; an older series can no longer start from the
+    /// stored state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_server: Option<ServerVersion>,
     /// End of the redo of the import that made the volume, if the server had not been shut down; else 0.
@@ -89,10 +90,14 @@ impl Identity {
         self.newest_server.and_then(|newest| server.refused_after(newest))
     }
 
-    /// The identity after the attached server has changed pages; `None`: it stays as it is.
-    pub fn with_server_run(&self) -> Option<Self> {
-        let attached = self.attached_server?;
-        let newest = self.newest_server.map_or(attached, |newest| newest.newer_of(attached));
+    /// The server of the newest generation. A node of 0.1.0 did not record it.
+    pub fn server_of_generation(&self) -> ServerVersion {
+        self.attached_server.unwrap_or(SERVER_NOT_SAID)
+    }
+
+    /// The identity after this server has changed pages or the redo log; `None`: it stays as it is.
+    pub fn with_server_run(&self, server: ServerVersion) -> Option<Self> {
+        let newest = self.newest_server.map_or(server, |newest| newest.newer_of(server));
         (self.newest_server != Some(newest)).then(|| Self { newest_server: Some(newest), ..self.clone() })
     }
 

@@ -20,7 +20,7 @@ fn format_of(identity: &Identity) -> u32 {
 fn volume_of_mariadb_10_11_has_the_format_of_0_1_0() {
     let new = Identity::new();
     let attached = Identity { attached_server: server("MariaDB 10.11.19"), ..new.clone() };
-    let written = attached.with_server_run().unwrap();
+    let written = attached.with_server_run(attached.server_of_generation()).unwrap();
     assert_eq!([&new, &attached, &written].map(format_of), [1, 1, 1]);
 }
 
@@ -28,7 +28,7 @@ fn volume_of_mariadb_10_11_has_the_format_of_0_1_0() {
 fn volume_of_a_later_server_has_format_2() {
     for later in ["MariaDB 11.4.7", "MariaDB 11.8.9", "MySQL 9.7.4"] {
         let attached = Identity { attached_server: server(later), ..Identity::new() };
-        let written = attached.with_server_run().unwrap();
+        let written = attached.with_server_run(attached.server_of_generation()).unwrap();
         let only_written = Identity { attached_server: None, ..written.clone() };
         assert_eq!([&attached, &written, &only_written].map(format_of), [2, 2, 2], "{later}");
     }

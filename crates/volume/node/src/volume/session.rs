@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 /// The server process that writes the volume.
 struct LogSession {
     generation: u64,
+    /// The server that its generation was given out for.
+    server: ServerVersion,
     session: u64,
     connection: u64,
     connected: bool,
@@ -106,11 +108,16 @@ impl Session {
     /// # Errors
     /// The refusal to send.
     pub fn check_fence(&self, hello: &Hello) -> Result<(), Welcome> {
+        self.server_of(hello).map(drop)
+    }
+
+    /// The server of a generation that is the newest.
+    fn server_of(&self, hello: &Hello) -> Result<ServerVersion, Welcome> {
         let (identity, name) = (self.identity.lock(), &self.context.name);
         if hello.generation == identity.generation
             || (hello.generation < identity.generation && is_planted(Bug::OldGenerationAdmitted))
         {
-            return Ok(());
+            return Ok(identity.server_of_generation());
         }
         if hello.generation < identity.generation {
             let message = format!(
@@ -134,9 +141,15 @@ impl Session {
     /// Gives out the next generation, durably.
     ///
     /// # Errors
-    /// [`NodeError::Io`]; the old generation then stays the newest.
+    /// [`NodeError::Refused`] for a server that is older than one that ran on the volume; [`NodeError::Io`]. The old
+    /// generation then stays the newest.
     pub fn next_generation(&self, who: &str, server: ServerVersion) -> Result<u64, NodeError> {
         let mut identity = self.identity.lock();
+        // In one step with the new generation: a newer server may have been noted until now.
+        if let Some(why) = identity.refused_server(server) {
+            let name = &self.context.name;
+            return Err(NodeError::Refused(format!("volume {name}: {why}. No server was fenced")));
+        }
         let mut next = identity.clone();
         next.generation += 1;
         who.clone_into(&mut next.attached_by);
@@ -162,6 +175,7 @@ impl Session {
     ) -> Result<(crate::mark::Point, bool), Welcome> {
         let mut session = self.current.lock();
         self.check_generation(hello)?;
+        let server = self.server_of(hello)?;
         if let Some(current) = &*session
             && current.session != hello.session
             && current.generation == hello.generation
@@ -184,6 +198,7 @@ impl Session {
         self.context.notices.disconnect();
         *session = Some(LogSession {
             generation: hello.generation,
+            server,
             session: hello.session,
             connection,
             connected: true,
@@ -192,26 +207,34 @@ impl Session {
         Ok((received, resumes))
     }
 
-    /// The server on `connection` is about to change pages: keeps, durably, that it has run on the volume.
+    /// Whether the server on `connection` still has to be noted ([`Session::note_server`]).
+    pub fn is_unnoted(&self, connection: u64) -> bool {
+        self.noted.load(Ordering::Acquire) != connection
+    }
+
+    /// The server on `connection` is about to change pages or the redo log: keeps, durably, that it has run on the
+    /// volume. It may be fenced. An attach compares its own server with the servers noted by then, so a fenced server is
+    /// noted only if the server of the newest generation can start after it.
     ///
     /// # Errors
-    /// [`NodeError::Io`]; then nothing of what it sent may be used.
+    /// [`NodeError::Refused`] if that server cannot; [`NodeError::Io`]. Nothing of what it sent may be used then.
     pub fn note_server(&self, connection: u64) -> Result<(), NodeError> {
-        if self.noted.load(Ordering::Acquire) == connection {
-            return Ok(());
-        }
-        let generation = {
+        let server = {
             let session = self.current.lock();
-            session
-                .as_ref()
-                .filter(|current| current.connection == connection)
-                .map(|current| current.generation)
+            let current = session.as_ref().filter(|current| current.connection == connection);
+            current.map(|current| current.server)
         };
+        // A connection that is not the session's cannot append either ([`super::receiving`]).
+        let Some(server) = server else { return Ok(()) };
         let mut identity = self.identity.lock();
-        // An attach in between is for another server, and fences this one.
-        if generation == Some(identity.generation)
-            && let Some(noted) = identity.with_server_run()
-        {
+        let newest = identity.server_of_generation();
+        if newest.refused_after(server).is_some() {
+            return Err(NodeError::Refused(format!(
+                "{server} was fenced by {newest} before its first change of volume {}; the change is discarded,                  because {newest} could not read it",
+                self.context.name
+            )));
+        }
+        if let Some(noted) = identity.with_server_run(server) {
             noted.write(&self.context.own)?;
             *identity = noted;
         }

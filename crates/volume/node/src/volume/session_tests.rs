@@ -114,8 +114,10 @@ fn a_server_is_noted_when_it_changes_pages_and_not_when_another_was_attached_mea
     fixture.connect(1, 7, 0).unwrap();
     assert_eq!(noted(), None, "it has only connected");
     fixture.session.next_generation("second", old).unwrap();
-    fixture.session.note_server(1).unwrap();
+    let refused = fixture.session.note_server(1).unwrap_err();
+    assert!(refused.to_string().contains("MariaDB 11.8.9 was fenced by MariaDB 10.11.19"), "{refused}");
     assert_eq!(noted(), None, "it is fenced");
+    assert!(fixture.session.note_server(1).is_err(), "the refusal is not forgotten");
     fixture.session.end();
     fixture.connect(2, 8, 0).unwrap();
     fixture.session.note_server(2).unwrap();
@@ -127,4 +129,30 @@ fn a_server_is_noted_when_it_changes_pages_and_not_when_another_was_attached_mea
     fixture.session.note_server(3).unwrap();
     assert_eq!(noted(), Some(new));
     assert!(fixture.session.identity().refused_server(old).unwrap().contains("MariaDB 11.8.9"));
+}
+
+#[test]
+fn older_server_gets_no_generation_after_a_newer_was_noted() {
+    let version = |text: &str| text.parse::<ServerVersion>().unwrap();
+    let fixture = Fixture::new();
+    fixture.session.next_generation("first", version("MariaDB 11.8.9")).unwrap();
+    fixture.connect(1, 7, 0).unwrap();
+    // After an attach has checked its server, and before it takes the generation.
+    fixture.session.note_server(1).unwrap();
+    let refused = fixture.session.next_generation("second", version("MariaDB 10.11.19")).unwrap_err();
+    assert!(refused.to_string().contains("No server was fenced"), "{refused}");
+    assert_eq!(fixture.session.identity().generation, 1);
+}
+
+#[test]
+fn server_fenced_by_a_later_series_is_still_noted() {
+    let version = |text: &str| text.parse::<ServerVersion>().unwrap();
+    let fixture = Fixture::new();
+    fixture.session.next_generation("first", version("MariaDB 11.4.7")).unwrap();
+    fixture.connect(1, 7, 0).unwrap();
+    fixture.session.next_generation("second", version("MariaDB 11.8.9")).unwrap();
+    fixture.session.note_server(1).unwrap();
+    assert_eq!(fixture.session.identity().newest_server, Some(version("MariaDB 11.4.7")));
+    let refused = fixture.session.next_generation("third", version("MariaDB 10.11.19")).unwrap_err();
+    assert!(refused.to_string().contains("MariaDB 11.4.7 has run on it"), "{refused}");
 }

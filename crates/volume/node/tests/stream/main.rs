@@ -21,6 +21,7 @@ mod reference;
 mod replay;
 mod rescue;
 mod running;
+mod servers;
 mod source;
 mod unauthenticated;
 mod view;
