@@ -28,6 +28,8 @@ pub const KIND_JSON_PART: u8 = 3;
 pub const MAX_PART_LEN_BYTES: usize = 1 << 20;
 /// Longest JSON reply: names and lengths of some ten million files.
 pub const MAX_REPLY_LEN_BYTES: usize = 2 << 30;
+/// Longest name of an attaching client that a node keeps; it cuts a longer one.
+pub const WHO_LIMIT_CHARACTERS: usize = 256;
 /// Longest piece of a file in one data frame.
 pub const MAX_DATA_LEN_BYTES: usize = 1 << 20;
 

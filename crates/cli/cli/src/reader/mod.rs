@@ -22,9 +22,9 @@ mod source;
 use crate::error::{CliError, Result};
 use crate::places::{self, Moved};
 use crate::run::args::RunArguments;
-use crate::run::datadir;
 use crate::run::server::{self, Answers};
 use crate::run::settings::is_on;
+use crate::run::{datadir, marker};
 use process::Side;
 use redoubt_readers::fuse::{Files, Mount, mount, namespace};
 use redoubt_readers::{Complaints, Fixed, Live, Removed, Tree};
@@ -195,7 +195,7 @@ fn prepare(directory: &Path, in_namespace: bool) -> Result<PathBuf> {
     crate::show::make_directory(directory)?;
     let path = directory.canonicalize().map_err(|error| CliError::io("open", directory, error))?;
     let mut entries = std::fs::read_dir(&path).map_err(|error| CliError::io("list", &path, error))?;
-    let is_servers = datadir::volume_id_of(&path).is_some();
+    let is_servers = marker::volume_id_of(&path).is_some();
     if entries.next().is_none() || (is_servers && in_namespace) {
         return Ok(path);
     }
@@ -230,7 +230,7 @@ fn serve_view(
     let source = Source::begin(connector, wanted.volume, is_moment)?;
     let tree: Box<dyn Tree> = if is_moment { Box::new(fixed(&source)?) } else { Box::new(live(&source)) };
     let directory = wanted.directory;
-    if let Some(volume_id) = datadir::volume_id_of(directory)
+    if let Some(volume_id) = marker::volume_id_of(directory)
         && volume_id != source.volume_id
     {
         return Err(CliError::Usage(format!(

@@ -1,7 +1,7 @@
 //! The local data directory: a cache of the volume's plain files, and stubs for its InnoDB files.
 //!
-//! A directory that `redoubt run` filled carries `.redoubt` (JSON: volume id and name). Any other directory with
-//! something in it is refused. A lock on that file, inherited by the server, keeps a second `redoubt run` out.
+//! A directory that `redoubt run` filled carries `.redoubt` ([`super::marker`]). Any other directory with something in
+//! it is refused. A lock on that file, inherited by the server, keeps a second `redoubt run` out.
 //!
 //! It is filled ([`super::fill`]) in two steps: before the volume is attached, which may take long, and again
 //! afterwards, for the changes since the first step only. Plain files are compared by length and checksum
@@ -11,60 +11,26 @@
 
 use super::checksums::Checksums;
 use super::fill::{self, Filled};
+use super::marker::{self, Marker, MarkerFile};
 use super::server::Server;
 use crate::beneath::{Beneath, check_name};
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use redoubt_redo::Family;
-use redoubt_storage::format_version::unknown_version;
 use redoubt_wire::control::{Reply, Request, VolumeStatus};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
-const MARKER: &str = ".redoubt";
 const ORPHANS: &str = ".redoubt-orphans";
 /// innodb_buffer_pool_filename, unless it is set.
 const BUFFER_POOL_LIST: &str = "ib_buffer_pool";
-
-/// Version of the marker; those of before it had one count as 1.
-const FORMAT: u32 = 1;
-
-fn first_format() -> u64 {
-    1
-}
-
-#[derive(Serialize, Deserialize)]
-struct Marker {
-    #[serde(default = "first_format")]
-    format: u64,
-    volume_id: String,
-    volume: String,
-    /// Generation of the last attach from this directory.
-    #[serde(default)]
-    generation: Option<u64>,
-    /// Name under which this directory attaches the volume, written before the request. It has a random part. So an
-    /// attach whose answer did not arrive is known to be of this directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    attaching: Option<String>,
-}
-
-/// The volume whose files a directory holds; `None` without a valid marker.
-pub fn volume_id_of(directory: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(directory.join(MARKER)).ok()?;
-    Some(serde_json::from_str::<Marker>(&text).ok()?.volume_id)
-}
 
 /// The local data directory of a server on a volume.
 pub struct DataDirectory {
     path: PathBuf,
     volume: String,
-    lock: File,
-    marker: Option<Marker>,
+    marker: MarkerFile,
 }
 
 impl DataDirectory {
@@ -73,30 +39,11 @@ impl DataDirectory {
     /// # Errors
     /// [`CliError::Usage`] if it holds something else, is another volume's, or is in use.
     pub fn open(path: &Path, volume: &str) -> Result<Self> {
-        let marker_path = path.join(MARKER);
-        if !marker_path.exists() {
+        if !path.join(marker::NAME).exists() {
             check_empty(path)?;
         }
-        let mut lock = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            // A link must not redirect this write to another file.
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&marker_path)
-            .map_err(|error| CliError::io("write", &marker_path, error))?;
-        // SAFETY: flock on a descriptor that is open; no memory is involved.
-        if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-            return Err(CliError::Usage(format!(
-                "{} is in use by another server; stop it, or use another directory",
-                path.display()
-            )));
-        }
-        let mut text = String::new();
-        lock.read_to_string(&mut text).map_err(|error| CliError::io("read", &marker_path, error))?;
-        let marker = parse_marker(&text, &marker_path)?;
-        Ok(Self { path: path.to_owned(), volume: volume.to_owned(), lock, marker })
+        let marker = MarkerFile::open(path)?;
+        Ok(Self { path: path.to_owned(), volume: volume.to_owned(), marker })
     }
 
     /// The directory must be new, or this volume's.
@@ -104,7 +51,7 @@ impl DataDirectory {
     /// # Errors
     /// [`CliError::Usage`].
     pub fn check_volume(&mut self, volume_id: &str) -> Result<()> {
-        match &self.marker {
+        match self.marker.get() {
             Some(marker) if marker.volume_id != volume_id => Err(CliError::Usage(format!(
                 "{} belongs to volume {} ({}), not to {} ({volume_id}); use another directory",
                 self.path.display(),
@@ -113,30 +60,29 @@ impl DataDirectory {
                 self.volume
             ))),
             Some(_) => Ok(()),
-            None => {
-                let marker = Marker {
-                    format: u64::from(FORMAT),
-                    volume_id: volume_id.to_owned(),
-                    volume: self.volume.clone(),
-                    generation: None,
-                    attaching: None,
-                };
-                self.write_marker(marker)
-            }
+            None => self.marker.replace(Marker::new(volume_id, &self.volume)),
         }
     }
 
+    /// Remembers the volume's generation if it is of an attach from this directory whose answer did not arrive.
+    ///
+    /// # Errors
+    /// [`CliError::Io`].
+    pub fn note_own_attach(&mut self, volume: &VolumeStatus) -> Result<()> {
+        let is_missing =
+            |marker: &Marker| marker.made_last_attach(volume) && marker.generation != Some(volume.generation);
+        if self.marker.get().is_some_and(is_missing) { self.note_attached(volume.generation) } else { Ok(()) }
+    }
+
     /// The volume must not have been attached elsewhere since this directory had it; if that is not known, no server
-    /// may have it now.
+    /// may have it now. [`Self::note_own_attach`] comes first.
     ///
     /// # Errors
     /// [`CliError::TakenOver`].
     pub fn check_not_taken(&self, volume: &VolumeStatus) -> Result<()> {
-        let own = self.marker.as_ref().and_then(|marker| marker.generation);
-        let attaching = self.marker.as_ref().and_then(|marker| marker.attaching.as_ref());
-        let is_own_attach = attaching == Some(&volume.attached_by);
+        let own = self.marker.get().and_then(|marker| marker.generation);
         let taken = own.map_or(volume.state != "ready", |own| volume.generation > own);
-        if !taken || is_own_attach {
+        if !taken {
             return Ok(());
         }
         Err(CliError::TakenOver(format!(
@@ -146,13 +92,16 @@ impl DataDirectory {
         )))
     }
 
-    /// Remembers, durably, the name of an attach that may follow, and returns it. [`Self::check_volume`] comes first.
+    /// Makes up the name of an attach that may follow, and remembers it durably. `who`: host, process and directory,
+    /// for people. [`Self::check_volume`] comes first.
     ///
     /// # Errors
     /// [`CliError::Io`].
-    pub fn note_attaching(&mut self, who: String) -> Result<String> {
-        self.change_marker(|marker| marker.attaching = Some(who.clone()))?;
-        Ok(who)
+    pub fn note_attaching(&mut self, who: &str) -> Result<String> {
+        let mut marker = self.marker()?;
+        let name = marker.add_attach(who);
+        self.marker.replace(marker)?;
+        Ok(name)
     }
 
     /// Remembers the generation that [`Self::check_not_taken`] compares with.
@@ -160,35 +109,16 @@ impl DataDirectory {
     /// # Errors
     /// [`CliError::Io`].
     pub fn note_attached(&mut self, generation: u64) -> Result<()> {
-        self.change_marker(|marker| marker.generation = Some(generation))
+        let mut marker = self.marker()?;
+        marker.generation = Some(generation);
+        self.marker.replace(marker)
     }
 
-    fn change_marker(&mut self, change: impl FnOnce(&mut Marker)) -> Result<()> {
-        match self.marker.take() {
-            Some(mut marker) => {
-                change(&mut marker);
-                self.write_marker(marker)
-            }
-            None => Err(CliError::Usage(format!(
-                "{} lost its marker during the check; try again",
-                self.path.display()
-            ))),
-        }
-    }
-
-    fn write_marker(&mut self, marker: Marker) -> Result<()> {
-        let mut text = serde_json::to_string(&marker)
-            .map_err(|error| CliError::io("write", self.path.join(MARKER), error.into()))?;
-        let mut write = || {
-            // One write that only ever grows: at no time is the file empty, or does it end with an earlier text.
-            let len = usize::try_from(self.lock.metadata()?.len()).unwrap_or(usize::MAX);
-            text.extend(std::iter::repeat_n(' ', len.saturating_sub(text.len())));
-            self.lock.write_all_at(text.as_bytes(), 0)?;
-            self.lock.sync_all()
+    fn marker(&self) -> Result<Marker> {
+        let lost = || {
+            CliError::Usage(format!("{} lost its marker during the check; try again", self.path.display()))
         };
-        write().map_err(|error| CliError::io("write", self.path.join(MARKER), error))?;
-        self.marker = Some(marker);
-        Ok(())
+        self.marker.get().cloned().ok_or_else(lost)
     }
 
     /// Brings the directory to the state of the volume, as far as it is known before the volume is attached. This
@@ -220,7 +150,7 @@ impl DataDirectory {
     ) -> Result<()> {
         let owner = owner_for(server)?;
         give(&self.path, owner)?;
-        self.give_marker(owner)?;
+        owner.map_or(Ok(()), |owner| self.marker.give(owner))?;
         let entries = match client.call(&Request::List { volume: self.volume.clone() })? {
             Reply::Attached(attachment) => attachment.entries,
             other => return Err(client.unexpected(&other)),
@@ -242,17 +172,7 @@ impl DataDirectory {
     /// # Errors
     /// [`CliError::Io`].
     pub fn keep_locked(&self) -> Result<()> {
-        // SAFETY: fcntl on a descriptor that is open; clears FD_CLOEXEC.
-        if unsafe { libc::fcntl(self.lock.as_raw_fd(), libc::F_SETFD, 0) } != 0 {
-            return Err(CliError::io("lock", &self.path, std::io::Error::last_os_error()));
-        }
-        Ok(())
-    }
-
-    fn give_marker(&self, owner: Option<(u32, u32)>) -> Result<()> {
-        let Some((user, group)) = owner else { return Ok(()) };
-        std::os::unix::fs::fchown(&self.lock, Some(user), Some(group))
-            .map_err(|error| CliError::io("change the owner of", self.path.join(MARKER), error))
+        self.marker.keep_locked()
     }
 
     fn remove_others(&self, relative: &str, known: &BTreeSet<&str>, server: &Server) -> Result<()> {
@@ -310,18 +230,15 @@ pub fn volume_of(path: &Path) -> Result<Option<String>> {
     if !path.exists() {
         return Ok(None);
     }
-    let marker_path = path.join(MARKER);
-    if !marker_path.exists() {
+    if !path.join(marker::NAME).exists() {
         return check_empty(path).map(|()| None);
     }
-    let text =
-        std::fs::read_to_string(&marker_path).map_err(|error| CliError::io("read", &marker_path, error))?;
-    Ok(parse_marker(&text, &marker_path)?.map(|marker| marker.volume))
+    Ok(marker::read(path)?.map(|marker| marker.volume))
 }
 
 /// The file whose lock shows that a server runs in a data directory.
 pub fn lock_file(path: &Path) -> PathBuf {
-    path.join(MARKER)
+    path.join(marker::NAME)
 }
 
 /// Checks that a directory is empty, except for the files of a group member whose data was imported.
@@ -344,35 +261,13 @@ fn is_of_group(path: &str) -> bool {
     path.starts_with("redoubt_group.") || path == "grastate.dat"
 }
 
-fn parse_marker(text: &str, marker_path: &Path) -> Result<Option<Marker>> {
-    let directory = marker_path.parent().unwrap_or(marker_path).display();
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let marker: Marker = serde_json::from_str(text).map_err(|error| {
-        CliError::Usage(format!(
-            "{} is damaged ({error}), so it is not known which volume this directory belongs to; remove the \
-             directory {directory}, which is only a cache, or use another one",
-            marker_path.display()
-        ))
-    })?;
-    if marker.format != u64::from(FORMAT) {
-        return Err(CliError::Usage(format!(
-            "{}: {}; or use another directory, since this one is only a cache",
-            marker_path.display(),
-            unknown_version(marker.format, FORMAT)
-        )));
-    }
-    Ok(Some(marker))
-}
-
 /// Files that are this host's own business; the library leaves them alone too.
 fn is_local(path: &str, name: &str, server: &Server) -> bool {
     let is_of_mysql = || {
         // Temporary tablespaces of sessions, which may be large, and doublewrite files: created again at each start.
         path.starts_with("#innodb_temp/") || (path.starts_with("#ib_") && path.ends_with("dblwr"))
     };
-    name.starts_with(MARKER)
+    name.starts_with(marker::NAME)
         || (server.version.family == Family::MySql && is_of_mysql())
         || name.starts_with("ibtmp")
         || name.starts_with(BUFFER_POOL_LIST)

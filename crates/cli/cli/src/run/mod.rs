@@ -12,6 +12,7 @@ pub mod fill;
 pub mod group;
 #[cfg_attr(not(feature = "experimental-devices"), path = "no_local_log.rs")]
 pub mod local_log;
+pub mod marker;
 pub mod preload;
 pub mod series;
 pub mod server;
@@ -69,18 +70,18 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     let mut unsent = Unsent::open(&path)?;
     let mut client = Client::connect(&connector)?;
     let named = client.server_to_attach(server.version)?;
-    let volume = usable_volume(&connector, volume_name, server.version)?;
-    directory.check_volume(&volume.volume_id)?;
-    if arguments.no_takeover {
-        directory.check_not_taken(&volume)?;
-    }
+    let look = |directory: &mut DataDirectory| {
+        let volume = usable_volume(&connector, volume_name, server.version)?;
+        check_directory(directory, &volume, arguments.no_takeover).map(|()| volume)
+    };
+    let volume = look(&mut directory)?;
     // In the generation of the server that wrote it, which attaching ends.
     unsent.send(&connector, &volume, server.version)?;
     unsent.prepare(&volume.volume_id, datadir::owner_for(&server)?)?;
     let filled = directory.prepare(&mut client, &server)?;
     // Again: the node closes a connection that has been idle for long.
     let mut client = Client::connect(&connector)?;
-    let who = directory.note_attaching(new_attach_name(&path))?;
+    let who = directory.note_attaching(&attaching_process(&path))?;
     let attach = Request::Attach { volume: volume_name.clone(), who, server: named };
     let attachment = match client.call(&attach)? {
         Reply::Attached(attachment) => attachment,
@@ -95,15 +96,12 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .args(server.arguments())
         .env("LD_PRELOAD", preload::value(&library))
         .env("REDOUBT_NODE", &connector.address)
-        .env("REDOUBT_SERVER_VERSION", server.version.to_string())
         .env("REDOUBT_VOLUME", volume_name)
         .env_remove(local_log::VARIABLE)
         .env("REDOUBT_GENERATION", attachment.generation.to_string())
         .env("REDOUBT_DATADIR", &path)
-        .env("REDOUBT_SYSTEM_FILES", server.system_files_text())
-        .env("REDOUBT_LOCAL_FILES", server.local_files.join(":"))
-        .env("REDOUBT_PAGE_SIZE", server.page_size.to_string())
         .env("REDOUBT_CLEAR_PAGES", if arguments.clear_pages { "1" } else { "0" });
+    pass_server(&mut command, &server);
     pass_reaching(&mut command, arguments);
     pass_page_reading(&mut command, arguments, page_cache_directory.as_deref());
     pass_credentials(&mut command, &connector);
@@ -112,6 +110,13 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     say_what_differs(arguments, &server, &path);
     let error = command.exec();
     Err(CliError::io("start", &server.program, error))
+}
+
+/// Checks that the data directory is of this volume, and that no other server has taken it over where that matters.
+fn check_directory(directory: &mut DataDirectory, volume: &VolumeStatus, no_takeover: bool) -> Result<()> {
+    directory.check_volume(&volume.volume_id)?;
+    directory.note_own_attach(volume)?;
+    if no_takeover { directory.check_not_taken(volume) } else { Ok(()) }
 }
 
 /// The volume, if this server can start on it.
@@ -202,6 +207,15 @@ fn pass_credentials(command: &mut Command, connector: &Connector) {
     }
 }
 
+/// Passes to the library which server it is in, and which files that has.
+fn pass_server(command: &mut Command, server: &Server) {
+    command
+        .env("REDOUBT_SERVER_VERSION", server.version.to_string())
+        .env("REDOUBT_SYSTEM_FILES", server.system_files_text())
+        .env("REDOUBT_LOCAL_FILES", server.local_files.join(":"))
+        .env("REDOUBT_PAGE_SIZE", server.page_size.to_string());
+}
+
 /// Tells the library how the node is spoken to, and how long it is waited for.
 fn pass_reaching(command: &mut Command, arguments: &RunArguments) {
     command
@@ -222,10 +236,9 @@ fn pass_page_reading(command: &mut Command, arguments: &RunArguments, cache_dire
     };
 }
 
-/// Name of one attach, which no other attach has.
-fn new_attach_name(datadir: &Path) -> String {
-    let (process, attach) = (std::process::id(), fastrand::u64(..));
-    format!("{} process {process} on {} (attach {attach:016x})", host_name(), datadir.display())
+/// This process, for people.
+fn attaching_process(datadir: &Path) -> String {
+    format!("{} process {} on {}", host_name(), std::process::id(), datadir.display())
 }
 
 fn host_name() -> String {

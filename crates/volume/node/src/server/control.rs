@@ -16,8 +16,8 @@ use redoubt_redo::{Family, Lsn};
 use redoubt_sync::time;
 use redoubt_transport::{Connection, Identity, check_volume_name};
 use redoubt_wire::control::{
-    KIND_DATA, KIND_JSON, MAX_DATA_LEN_BYTES, Reply, Request, check_path, decode_data, decode_json,
-    encode_data,
+    KIND_DATA, KIND_JSON, MAX_DATA_LEN_BYTES, Reply, Request, WHO_LIMIT_CHARACTERS, check_path, decode_data,
+    decode_json, encode_data,
 };
 use redoubt_wire::page::FileId;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES};
@@ -26,8 +26,6 @@ use std::sync::atomic::Ordering;
 
 /// Longest frame: a piece of a file with its offset. Requests are shorter.
 const FRAME_LIMIT_BYTES: usize = MAX_DATA_LEN_BYTES + 8;
-/// Longest name of an attaching client.
-const WHO_LIMIT_CHARACTERS: usize = 256;
 
 pub(super) struct Session<'s> {
     node: &'s Arc<Node>,

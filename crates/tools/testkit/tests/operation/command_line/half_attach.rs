@@ -1,4 +1,4 @@
-//! `redoubt run --no-takeover` after an attach whose answer did not arrive: the volume is still this directory's.
+//! `redoubt run --no-takeover` after attaches that failed half-way: the volume is still this directory's.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,29 +15,47 @@ use super::{node, text};
 /// Another server has the volume.
 const TAKEN_OVER: i32 = 3;
 
-/// Passes connections on to a node, and nothing of the node once the client has sent a request to attach.
-fn without_answer_to_attach(node: SocketAddr) -> SocketAddr {
+/// Fate of a request to attach in a proxy.
+#[derive(Clone)]
+enum Attach {
+    /// The node gets it, and the client gets no byte more.
+    WithoutAnswer,
+    /// Both connections end before the node gets it.
+    Lost,
+}
+
+/// Passes connections on to a node, up to a request to attach.
+fn proxy(node: SocketAddr, attach: Attach) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for client in listener.incoming().flatten() {
             let server = TcpStream::connect(node).unwrap();
             let (from_node, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-            std::thread::spawn(move || pass(client, server));
-            std::thread::spawn(move || pass(from_node, to_client));
+            let of_client = attach.clone();
+            std::thread::spawn(move || pass(client, server, Some(of_client)));
+            std::thread::spawn(move || pass(from_node, to_client, None));
         }
     });
     address
 }
 
-/// Passes bytes on until the end. A request to attach ends the other direction, which would carry the answer.
-fn pass(mut from: TcpStream, mut to: TcpStream) {
+/// Passes bytes on until the end, or until a request to attach.
+fn pass(mut from: TcpStream, mut to: TcpStream, mut attach: Option<Attach>) {
     let (mut seen, mut bytes) = (Vec::new(), vec![0; 1 << 16]);
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         seen.extend_from_slice(&bytes[..count]);
         if seen.windows(8).any(|window| window == b"\"attach\"") {
-            // The node gets the request; the client gets no byte more.
-            let _ = from.shutdown(Shutdown::Write);
+            match attach.take() {
+                Some(Attach::WithoutAnswer) => {
+                    let _ = from.shutdown(Shutdown::Write);
+                }
+                Some(Attach::Lost) => {
+                    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+                    return;
+                }
+                None => {}
+            }
         }
         if to.write_all(&bytes[..count]).is_err() {
             break;
@@ -56,7 +74,7 @@ fn generation(node: &Node) -> u64 {
 }
 
 #[test]
-fn attach_without_answer_does_not_lock_its_directory_out() {
+fn failed_attaches_do_not_lock_their_directory_out() {
     let node = node();
     node.create_volume("v").unwrap();
     let redoubt = find_redoubt().unwrap();
@@ -67,13 +85,19 @@ fn attach_without_answer_does_not_lock_its_directory_out() {
     run(&own).require_success().unwrap();
     assert_eq!(generation(&node), 1);
 
-    let cut = without_answer_to_attach(node.address()).to_string();
+    let cut = proxy(node.address(), Attach::WithoutAnswer).to_string();
     let mut half = Command::new(&redoubt);
     half.args(arguments(&cut, &own)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut half = half.spawn().unwrap();
     poll_until("the attach without answer", PATIENCE, || Ok((generation(&node) == 2).then_some(()))).unwrap();
     half.kill().unwrap();
     half.wait().unwrap();
+
+    // The next one fails before it reaches the node.
+    let lost = proxy(node.address(), Attach::Lost).to_string();
+    let failed = Outcome::of(&redoubt, arguments(&lost, &own), PATIENCE).unwrap();
+    failed.require_failure(super::FAILED, &["connection"]).unwrap();
+    assert_eq!(generation(&node), 2);
 
     run(&own).require_success().unwrap();
     assert_eq!(generation(&node), 3);
