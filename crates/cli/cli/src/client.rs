@@ -8,7 +8,7 @@ use redoubt_wire::control::{
     encode_data, encode_json,
 };
 use redoubt_wire::frame::append_frame;
-use redoubt_wire::greeting::{self, ANNOUNCED, ClientGreeting, SERVER_VERSION, Step};
+use redoubt_wire::greeting::{self, ANNOUNCED, ClientGreeting, SEEN_GENERATION, SERVER_VERSION, Step};
 use redoubt_wire::hello::{self, Compression, Hello, Role, Status};
 use redoubt_wire::negotiation::{Agreement, Features};
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, OLDEST_PROTOCOL_VERSION, Seq, ServerVersion, WireError};
@@ -121,6 +121,11 @@ impl Client {
             self.require(feature, || format!("{server} on a volume"))?;
         }
         Ok(Some(server))
+    }
+
+    /// The generation in a request to attach. It is not sent to a node without this field.
+    pub fn seen_generation(&self, generation: u64) -> Option<u64> {
+        self.agreement.has(SEEN_GENERATION).then_some(generation)
     }
 
     /// A greeting that is missing or invalid means a wrong address.

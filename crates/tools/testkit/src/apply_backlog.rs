@@ -310,7 +310,7 @@ fn feed(node_data: &Path, datadir: &Path) -> Result<()> {
 }
 
 fn feed_volume(volume: &Volume, datadir: &Path) -> Result<()> {
-    let attachment = volume.attach("the backlog", SERVER_NOT_SAID).map_err(of_node)?;
+    let attachment = volume.attach("the backlog", SERVER_NOT_SAID, None).map_err(of_node)?;
     let hello = Hello {
         role: Role::Log,
         compression: Compression::Off,

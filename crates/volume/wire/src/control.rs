@@ -63,6 +63,10 @@ pub enum Request {
         /// Required server version, with the feature [`crate::greeting::SERVER_VERSION`]. `None`: a MariaDB 10.11.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         server: Option<ServerVersion>,
+        /// Generation of the volume as the client knows it, with the feature [`crate::greeting::SEEN_GENERATION`]. The
+        /// node refuses the attach of any other. `None`: any generation.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seen_generation: Option<u64>,
     },
     /// Names, and checksums of all plain files, of everything received so far. No server is fenced.
     List {

@@ -38,15 +38,18 @@ pub const SERVER_VERSION: Features = Features(1 << 0);
 /// MySQL: kinds 15 and 16 and files of kind 3 on log connections, request 6 on page connections, `family` and
 /// `import_log_set` on control connections.
 pub const MYSQL: Features = Features(1 << 1);
+/// `attach` names the generation that the client has seen, so that one that was queued fences no later attach.
+pub const SEEN_GENERATION: Features = Features(1 << 2);
 /// All features, with names for people, in the order of their bits.
-pub const ALL: [(Features, &str); 2] = [(SERVER_VERSION, "server-version"), (MYSQL, "mysql")];
+pub const ALL: [(Features, &str); 3] =
+    [(SERVER_VERSION, "server-version"), (MYSQL, "mysql"), (SEEN_GENERATION, "seen-generation")];
 
 /// The announcement of nodes and clients of this version. A client adds the features that it requires
 /// ([`Announcement::requiring`]).
 pub const ANNOUNCED: Announcement = Announcement::new(
     Versions::new(OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION),
     Features::NONE,
-    SERVER_VERSION.with(MYSQL),
+    SERVER_VERSION.with(MYSQL).with(SEEN_GENERATION),
 );
 
 const _: () = {

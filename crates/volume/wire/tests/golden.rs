@@ -33,7 +33,7 @@ const VERSION_4: &str = include_str!("fixtures/protocol-4.tsv");
 const VERSION_5: &str = include_str!("fixtures/protocol-5.tsv");
 
 /// Fields that requests got later, as they show where they were not sent.
-const LATER_FIELDS: [&str; 2] = [", encrypted: false", ", server: None"];
+const LATER_FIELDS: [&str; 3] = [", encrypted: false", ", server: None", ", seen_generation: None"];
 
 fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
@@ -141,7 +141,9 @@ fn request_with_unknown_field_is_understood() {
     assert!(matches!(known, Request::VolumeCreate { encrypted: true, .. }));
     assert_eq!(encode_json(&known).unwrap(), asked);
     let later = br#"{"request":"attach","volume":"v","who":"w","from-a-later-version":{"deep":[1]}}"#;
-    let Request::Attach { volume, who, server: None } = decode_json::<Request>(later).unwrap() else {
+    let Request::Attach { volume, who, server: None, seen_generation: None } =
+        decode_json::<Request>(later).unwrap()
+    else {
         panic!()
     };
     assert_eq!((volume.as_str(), who.as_str()), ("v", "w"));

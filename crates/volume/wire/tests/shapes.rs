@@ -37,7 +37,7 @@ fn requests() -> Vec<Request> {
         Request::VolumeCreate { volume: name(), encrypted: true },
         Request::VolumeDelete { volume: name(), force: true },
         Request::Status,
-        Request::Attach { volume: name(), who: name(), server: Some(version()) },
+        Request::Attach { volume: name(), who: name(), server: Some(version()), seen_generation: Some(1) },
         Request::List { volume: name() },
         Request::Fetch { volume: name(), path: name() },
         Request::FetchTail { volume: name(), path: name(), from_bytes: 1 },

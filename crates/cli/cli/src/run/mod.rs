@@ -79,10 +79,11 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     unsent.send(&connector, &volume, server.version)?;
     unsent.prepare(&volume.volume_id, datadir::owner_for(&server)?)?;
     let filled = directory.prepare(&mut client, &server)?;
-    // Again: the node closes a connection that has been idle for long.
+    // Again: the node closes a connection that has been idle for long, and the volume may be another server's by now.
     let mut client = Client::connect(&connector)?;
+    let seen_generation = client.seen_generation(look(&mut directory)?.generation);
     let who = directory.note_attaching(&attaching_process(&path))?;
-    let attach = Request::Attach { volume: volume_name.clone(), who, server: named };
+    let attach = Request::Attach { volume: volume_name.clone(), who, server: named, seen_generation };
     let attachment = match client.call(&attach)? {
         Reply::Attached(attachment) => attachment,
         other => return Err(client.unexpected(&other)),

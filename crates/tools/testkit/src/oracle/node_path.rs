@@ -180,7 +180,7 @@ struct Feeder<'v> {
 impl<'v> Feeder<'v> {
     fn new(volume: &'v Volume, next_lsn: Lsn) -> Result<Self> {
         let attachment =
-            volume.attach("the oracle", SERVER_NOT_SAID).map_err(node("attach the node's volume"))?;
+            volume.attach("the oracle", SERVER_NOT_SAID, None).map_err(node("attach the node's volume"))?;
         let hello = Hello {
             role: Role::Log,
             compression: Compression::Off,

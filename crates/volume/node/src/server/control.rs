@@ -137,9 +137,9 @@ impl<'s> Session<'s> {
                 restrict(&self.identity, &mut status);
                 Ok(Reply::Status(status))
             }
-            Request::Attach { volume, who, server } => {
-                let server = server.unwrap_or(SERVER_NOT_SAID);
-                Ok(Reply::Attached(self.volume(&volume)?.attach(&usable_who(&who), server)?))
+            Request::Attach { volume, who, server, seen_generation } => {
+                let (who, server) = (usable_who(&who), server.unwrap_or(SERVER_NOT_SAID));
+                Ok(Reply::Attached(self.volume(&volume)?.attach(&who, server, seen_generation)?))
             }
             Request::List { volume } => Ok(Reply::Attached(self.volume(&volume)?.list()?)),
             Request::Fetch { volume, path } => self.fetch(&volume, &path, 0),

@@ -144,21 +144,27 @@ impl Volume {
         self.session.is_connected() || self.exports.is_active()
     }
 
-    /// Takes the volume over for a new server.
+    /// Takes the volume over for a new server. `seen_generation` must be the newest one, if it is given: a request that
+    /// waited here may be out of date, and its client gone.
     ///
     /// # Errors
     /// * [`NodeError::Io`] if the generation cannot be written;
     /// * [`NodeError::NotNow`] if the received frames do not become durable (the message tells whether the old server
-    ///   was fenced);
+    ///   was fenced), or another attach was faster;
     /// * [`NodeError::Refused`] for a server that is older than one that ran on the volume; [`NodeError::Stopped`].
-    pub fn attach(&self, who: &str, server: ServerVersion) -> Result<Attachment, NodeError> {
+    pub fn attach(
+        &self,
+        who: &str,
+        server: ServerVersion,
+        seen_generation: Option<u64>,
+    ) -> Result<Attachment, NodeError> {
         let name = &self.context.name;
         // One at a time: a server that an earlier attach still has to end must not be the server of a later one.
         let Some(_attaching) = self.session.begin_attach(DRAIN_TIMEOUT) else {
             let message = format!("another server has been attaching volume {name} for long; try again");
             return Err(NodeError::NotNow(message));
         };
-        self.check_may_attach(server)?;
+        self.check_may_attach(server, seen_generation)?;
         let generation = self.session.next_generation(who, server)?;
         self.context.notices.send(&Notice::Fenced { generation });
         self.await_old_server();
@@ -177,10 +183,18 @@ impl Volume {
     }
 
     /// Checks everything that can refuse an attach, before a server is fenced.
-    fn check_may_attach(&self, server: ServerVersion) -> Result<(), NodeError> {
+    fn check_may_attach(&self, server: ServerVersion, seen_generation: Option<u64>) -> Result<(), NodeError> {
         let name = &self.context.name;
         self.context.check_running()?;
-        if let Some(why) = self.session.identity().refused_server(server) {
+        let identity = self.session.identity();
+        if let Some(seen) = seen_generation.filter(|seen| *seen != identity.generation) {
+            return Err(NodeError::NotNow(format!(
+                "volume {name} was attached by {} (generation {}) since this command read its state (generation \
+                 {seen}); to take it over, start the command again. No server was fenced",
+                identity.attached_by, identity.generation
+            )));
+        }
+        if let Some(why) = identity.refused_server(server) {
             return Err(NodeError::Refused(format!("volume {name}: {why}. No server was fenced")));
         }
         if let Some(reason) = self.context.blocked() {

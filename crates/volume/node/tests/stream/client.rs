@@ -299,7 +299,12 @@ impl ControlClient {
     }
 
     pub fn attach(&mut self, volume: &str) -> Attachment {
-        let request = Request::Attach { volume: volume.to_owned(), who: "the test".to_owned(), server: None };
+        let request = Request::Attach {
+            volume: volume.to_owned(),
+            who: "the test".to_owned(),
+            server: None,
+            seen_generation: None,
+        };
         match self.ask(&request).unwrap() {
             Reply::Attached(attachment) => attachment,
             other => panic!("{other:?}"),

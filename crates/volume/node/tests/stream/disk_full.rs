@@ -154,7 +154,12 @@ fn a_full_log_buffer_keeps_nobody_from_connecting_and_fences_nobody() {
     assert!(full.is_some(), "a server that finds no room is told so");
     // There is no room until the filler is removed, below: a node that waited for room would not answer here.
     let refused = control
-        .ask(&Request::Attach { volume: "v".to_owned(), who: "another".to_owned(), server: None })
+        .ask(&Request::Attach {
+            volume: "v".to_owned(),
+            who: "another".to_owned(),
+            server: None,
+            seen_generation: None,
+        })
         .unwrap();
     let Reply::Failed { message, retry: true } = refused else { panic!("{refused:?}") };
     assert!(message.contains("no server was fenced") && message.contains("space"), "{message}");

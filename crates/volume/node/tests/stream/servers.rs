@@ -1,4 +1,5 @@
-//! Which servers may have a volume: the newest that changed it is noted before its first change is stored.
+//! Which servers may have a volume: the newest that changed it is noted before its first change is stored. And which
+//! attach of several counts.
 
 use super::client::{ControlClient, LogClient, frame};
 use super::protocol::{Fixture, Stream};
@@ -14,7 +15,7 @@ const MYSQL: &str = "MySQL 9.7.4";
 
 fn ask_to_attach(control: &mut ControlClient, server: &str) -> Reply {
     let (who, server) = (format!("the test of {server}"), Some(server.parse().unwrap()));
-    control.ask(&Request::Attach { volume: "v".to_owned(), who, server }).unwrap()
+    control.ask(&Request::Attach { volume: "v".to_owned(), who, server, seen_generation: None }).unwrap()
 }
 
 fn attach(fixture: &mut Fixture, server: &str) -> Attachment {
@@ -154,4 +155,51 @@ fn forget_servers(fixture: &mut Fixture) {
     std::fs::write(&path, format!("{:08x}\n{body}", crc32c::crc32c(body.as_bytes()))).unwrap();
     fixture.node = Some(LocalNode::open(&options(fixture.directory.path(), SMALL)));
     assert!(fixture.control().status().newest_server.is_none());
+}
+
+fn attach_seen(control: &mut ControlClient, seen_generation: Option<u64>) -> Reply {
+    let (volume, who) = ("v".to_owned(), "the test".to_owned());
+    control.ask(&Request::Attach { volume, who, server: None, seen_generation }).unwrap()
+}
+
+fn require_outdated(reply: &Reply) {
+    match reply {
+        Reply::Failed { retry: true, message } => {
+            assert!(message.contains("No server was fenced"), "{message}")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn attach_that_has_seen_another_generation_is_refused() {
+    let fixture = Fixture::new();
+    let mut control = fixture.control();
+    let first = fixture.generation;
+    assert!(matches!(attach_seen(&mut control, Some(first)), Reply::Attached(_)));
+    for seen in [0, first, first + 2, u64::MAX] {
+        require_outdated(&attach_seen(&mut control, Some(seen)));
+    }
+    assert_eq!(control.status().generation, first + 1);
+    // A client of 0.1.0.
+    assert!(matches!(attach_seen(&mut control, None), Reply::Attached(_)));
+}
+
+#[test]
+fn attach_that_waited_for_another_fences_no_server() {
+    let fixture = Fixture::new();
+    let seen = Some(fixture.generation);
+    let mut old = fixture.log(1, 0);
+    let ask = || {
+        let mut control = fixture.control();
+        std::thread::spawn(move || attach_seen(&mut control, seen))
+    };
+    let faster = ask();
+    // It has its generation, and waits for the old server.
+    assert!(old.wait(|notice, _| matches!(notice, Notice::Fenced { .. })).is_some());
+    let waiting = ask();
+    drop(old);
+    let Reply::Attached(attachment) = faster.join().unwrap() else { panic!("not attached") };
+    require_outdated(&waiting.join().unwrap());
+    LogClient::connect(fixture.address(), "v", attachment.generation, 2, 0).unwrap();
 }

@@ -333,6 +333,11 @@ fn connector(authority: &Path, bundle: &str, address: SocketAddr) -> Connector {
     }
 }
 
+fn attach(volume: &str, who: &str) -> Request {
+    let (volume, who) = (volume.to_owned(), who.to_owned());
+    Request::Attach { volume, who, server: None, seen_generation: None }
+}
+
 #[test]
 fn a_certificate_is_for_its_volume_and_says_nothing_of_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -361,7 +366,7 @@ fn a_certificate_is_for_its_volume_and_says_nothing_of_others() {
         assert_eq!(welcome.message, expected);
         let volume = (*volume).to_owned();
         for request in [
-            Request::Attach { volume: volume.clone(), who: "me".to_owned(), server: None },
+            attach(&volume, "me"),
             Request::Fetch { volume: volume.clone(), path: "ibdata1".to_owned() },
             Request::List { volume: volume.clone() },
             Request::ExportBegin { volume: volume.clone() },
@@ -385,11 +390,7 @@ fn a_certificate_is_for_its_volume_and_says_nothing_of_others() {
     let seen: Vec<_> = control.status().volumes.into_iter().map(|volume| volume.name).collect();
     assert_eq!(seen, ["mine"]);
     assert_eq!(administrator.status().volumes.len(), 2);
-    let Reply::Attached(attached) = control.ask(&Request::Attach {
-        volume: "mine".to_owned(),
-        who: "m\x1b[2Je\n".repeat(200),
-        server: None,
-    }) else {
+    let Reply::Attached(attached) = control.ask(&attach("mine", &"m\x1b[2Je\n".repeat(200))) else {
         panic!("not attached")
     };
     for role in [Role::Log, Role::Page] {

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_testkit::node::Node;
@@ -22,6 +23,8 @@ enum Attach {
     WithoutAnswer,
     /// Both connections end before the node gets it.
     Lost,
+    /// The node gets it after this.
+    After(Arc<dyn Fn() + Send + Sync>),
 }
 
 /// Passes connections on to a node, up to a request to attach.
@@ -54,6 +57,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, mut attach: Option<Attach>) {
                     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
                     return;
                 }
+                Some(Attach::After(first)) => first(),
                 None => {}
             }
         }
@@ -106,4 +110,28 @@ fn failed_attaches_do_not_lock_their_directory_out() {
         arguments(&address, &other).into_iter().filter(|word| *word != "--no-takeover").collect();
     Outcome::of(&redoubt, taking, PATIENCE).unwrap().require_success().unwrap();
     run(&own).require_failure(TAKEN_OVER, &["--no-takeover", "attached by"]).unwrap();
+}
+
+#[test]
+fn attach_is_refused_if_another_one_came_before_it() {
+    let node = node();
+    node.create_volume("v").unwrap();
+    let redoubt = find_redoubt().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (own, other) = (directory.path().join("own"), directory.path().join("other"));
+    let address = node.address().to_string();
+    let after_other = {
+        let (redoubt, address, other) = (redoubt.clone(), address.clone(), other);
+        Attach::After(Arc::new(move || {
+            let outcome = Outcome::of(&redoubt, arguments(&address, &other), PATIENCE).unwrap();
+            outcome.require_success().unwrap();
+        }))
+    };
+    let late = proxy(node.address(), after_other).to_string();
+    let taking: Vec<_> = arguments(&late, &own).into_iter().filter(|word| *word != "--no-takeover").collect();
+    let refused = Outcome::of(&redoubt, taking, PATIENCE).unwrap();
+    refused
+        .require_failure(super::FAILED, &["other", "since this command read", "No server was fenced"])
+        .unwrap();
+    assert_eq!(generation(&node), 1);
 }

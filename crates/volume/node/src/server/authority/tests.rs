@@ -4,7 +4,7 @@ use redoubt_wire::view::ViewRequest;
 fn volume_requests(volume: &str) -> Vec<Request> {
     let (volume, path) = (volume.to_owned(), "x".to_owned());
     vec![
-        Request::Attach { volume: volume.clone(), who: "me".to_owned(), server: None },
+        Request::Attach { volume: volume.clone(), who: "me".to_owned(), server: None, seen_generation: None },
         Request::List { volume: volume.clone() },
         Request::Fetch { volume: volume.clone(), path: path.clone() },
         Request::FetchTail { volume: volume.clone(), path: path.clone(), from_bytes: 1 },

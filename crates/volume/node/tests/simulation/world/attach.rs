@@ -67,7 +67,7 @@ impl World {
         let answer = Answer::default();
         let (theirs, facts, volume) = (Arc::clone(&answer), Arc::clone(&self.facts), Arc::clone(volume));
         simulation::spawn_in_group(group, "control", move || {
-            let attached = volume.attach("the simulation", SERVER_NOT_SAID);
+            let attached = volume.attach("the simulation", SERVER_NOT_SAID, None);
             let answered = attached.map(|attachment| answered(&volume, &attachment, &facts));
             *theirs.lock() = Some(answered);
         });
