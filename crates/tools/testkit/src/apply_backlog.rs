@@ -310,7 +310,9 @@ fn feed(node_data: &Path, datadir: &Path) -> Result<()> {
 }
 
 fn feed_volume(volume: &Volume, datadir: &Path) -> Result<()> {
-    let attachment = volume.attach("the backlog", SERVER_NOT_SAID, None).map_err(of_node)?;
+    // The server that made the redo.
+    let server = volume.status().newest_server.unwrap_or(SERVER_NOT_SAID);
+    let attachment = volume.attach("the backlog", server, None).map_err(of_node)?;
     let hello = Hello {
         role: Role::Log,
         compression: Compression::Off,

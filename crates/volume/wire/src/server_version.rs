@@ -38,6 +38,14 @@ impl ServerVersion {
         Self::from_number(family, number)
     }
 
+    /// The version in a text that a server of this family wrote, such as `MariaDB 11.8.9` or `11.8.9-MariaDB-log`.
+    pub fn in_text(family: Family, text: &str) -> Option<Self> {
+        let is_digit = |character: char| character.is_ascii_digit();
+        let word = text.split_whitespace().find(|word| word.starts_with(is_digit))?;
+        let number = word.split(|character| !is_digit(character) && character != '.').next()?;
+        Self::from_number(family, number)
+    }
+
     fn from_number(family: Family, number: &str) -> Option<Self> {
         let mut parts = number.split('.').map(|part| part.parse().ok());
         let version = Self { family, major: parts.next()??, minor: parts.next()??, patch: parts.next()?? };
@@ -140,6 +148,17 @@ mod tests {
             "mysqld  Ver 9.7.1-1 for Linux on x86_64 (Percona Server (GPL))",
         ] {
             assert_eq!(ServerVersion::of_program(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn version_in_text_is_its_first_number() {
+        for text in ["MariaDB 11.8.9", "11.8.9-MariaDB\n", "Backup 11.8.9-MariaDB-log", "11.8.9"] {
+            let found = ServerVersion::in_text(Family::MariaDb, text);
+            assert_eq!(found, Some(version("MariaDB 11.8.9")), "{text:?}");
+        }
+        for text in ["", "test", "MariaDB", "11.8", "11.8.9.1", "99999999999.1.1", "v11.8.9", "11..9"] {
+            assert_eq!(ServerVersion::in_text(Family::MariaDb, text), None, "{text:?}");
         }
     }
 

@@ -179,8 +179,10 @@ struct Feeder<'v> {
 
 impl<'v> Feeder<'v> {
     fn new(volume: &'v Volume, next_lsn: Lsn) -> Result<Self> {
+        // The server that made the base.
+        let server = volume.status().newest_server.unwrap_or(SERVER_NOT_SAID);
         let attachment =
-            volume.attach("the oracle", SERVER_NOT_SAID, None).map_err(node("attach the node's volume"))?;
+            volume.attach("the oracle", server, None).map_err(node("attach the node's volume"))?;
         let hello = Hello {
             role: Role::Log,
             compression: Compression::Off,

@@ -6,7 +6,7 @@
 //! at some point of the stream.
 
 use super::indexing::close_table_at;
-use super::{Identity, Volume};
+use super::{Identity, Volume, imported_server};
 use crate::checkpoint::CheckpointFiles;
 use crate::error::NodeError;
 use crate::home::{DirectoryHome, Folder, Home};
@@ -17,10 +17,10 @@ use redoubt_page::format::page_lsn;
 use redoubt_pagestore::{ObjectId, PageStore};
 use redoubt_redo::mariadb::log_file::CleanEnd;
 use redoubt_redo::{Family, LastResets, Lsn, Mtr, MtrVisitor, PageId, SpaceId, walk_mtrs};
-use redoubt_wire::Seq;
 use redoubt_wire::control::ImportedLogFile;
 use redoubt_wire::page::FileId;
 use redoubt_wire::stream::{FileKind, StreamFrame, SystemFile};
+use redoubt_wire::{Seq, ServerVersion};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,6 +40,8 @@ pub struct Import {
     plain: crate::plain::PlainStore,
     names: Namespace,
     log: Option<ImportedLog>,
+    /// The newest server that is known to have written the source.
+    newest_server: Option<ServerVersion>,
     /// Keeps the key, if it is encrypted. The last field: it is dropped after the files are closed.
     _home: DirectoryHome,
 }
@@ -169,6 +171,7 @@ impl Import {
             plain,
             names,
             log: None,
+            newest_server: None,
             _home: home,
         })
     }
@@ -219,6 +222,9 @@ impl Import {
             return Err(NodeError::Refused(format!("file {} is not being imported", file.0)));
         };
         let Some(object) = entry.object.map(ObjectId) else {
+            if offset_bytes == 0 {
+                self.note_server(imported_server::of_file(self.family, &entry.path, bytes));
+            }
             return self.plain.write(file, offset_bytes, bytes);
         };
         if offset_bytes == 0 && entry.first_byte == 0 {
@@ -250,7 +256,25 @@ impl Import {
         if matches!(shape, LogShape::Set(_)) != (self.family == Family::MySql) {
             return Err(NodeError::Refused(format!("that is no redo log of {}", self.family)));
         }
+        self.note_server(imported_server::of_log(self.family, &shape));
         self.log = Some(ImportedLog { shape, start_lsn, redo: Vec::new() });
+        Ok(())
+    }
+
+    fn note_server(&mut self, server: Option<ServerVersion>) {
+        self.newest_server = imported_server::newer(self.newest_server, server);
+    }
+
+    /// Notes the server that has removed the change buffer.
+    fn note_change_buffer(&mut self) -> Result<(), NodeError> {
+        let root = imported_server::CHANGE_BUFFER_ROOT;
+        let Some(object) = self.names.known_object_of_space(root.space) else { return Ok(()) };
+        let Some(flags) = self.names.object(object).and_then(|entry| entry.flags) else { return Ok(()) };
+        let format = Format { family: self.family, flags };
+        let mut image = vec![0; format.physical_page_size_bytes()];
+        if self.store.read_page(object, root.page_no.0, &mut image)? {
+            self.note_server(imported_server::of_change_buffer(self.family, &image));
+        }
         Ok(())
     }
 
@@ -304,6 +328,8 @@ impl Import {
         }
         log.note(&mut self.names)?;
         CheckpointFiles::create(&self.own, &self.names)?;
+        self.note_change_buffer()?;
+        self.identity.newest_server = self.newest_server;
         self.identity.imported_to_lsn = log.unclean_end().map_or(0, |end| end.0);
         self.identity.write(&self.own)?;
         drop(self.store);

@@ -45,6 +45,7 @@ mod context;
 mod export;
 mod identity;
 mod import;
+mod imported_server;
 mod indexing;
 mod notices;
 mod plain_files;

@@ -40,6 +40,11 @@ fn upload(control: &mut ControlClient, request: &Request, bytes: &[u8]) {
 
 /// Imports tablespaces 5 and 6, and redo, as volume `i`.
 fn import(node: &LocalNode, redo: &[u8]) -> Reply {
+    import_of(node, redo, "test", &[])
+}
+
+/// The same; `creator` made the redo log, and `more` are files that are not tablespaces, or the system tablespace.
+fn import_of(node: &LocalNode, redo: &[u8], creator: &str, more: &[(&str, &[u8])]) -> Reply {
     let mut control = ControlClient::connect(node.address).unwrap();
     let system_files = vec![("ibdata1".to_owned(), 0)];
     let begin = Request::ImportBegin {
@@ -55,9 +60,14 @@ fn import(node: &LocalNode, redo: &[u8]) -> Reply {
         let request = Request::ImportFile { path, mode: 0o660, len_bytes, tablespace: true };
         upload(&mut control, &request, &bytes);
     }
+    for (path, bytes) in more {
+        let (len_bytes, tablespace) = (bytes.len() as u64, *path == "ibdata1");
+        let request = Request::ImportFile { path: (*path).to_owned(), mode: 0o660, len_bytes, tablespace };
+        upload(&mut control, &request, bytes);
+    }
     let log = Request::ImportLog {
         file_size_bytes: 12_288 + (16 << 20),
-        header: LogHeader { first_lsn: FIRST_LSN, creator: b"test".to_vec() }.build().to_vec(),
+        header: LogHeader { first_lsn: FIRST_LSN, creator: creator.as_bytes().to_vec() }.build().to_vec(),
         checkpoints: [vec![0; 64], vec![0; 64]],
         start_lsn: FIRST_LSN.0,
     };
@@ -191,6 +201,8 @@ fn a_log_of_mysql_without_redo_is_composed() {
     let reply = control.ask(&Request::ImportEnd).unwrap();
     assert!(matches!(reply, Reply::Done), "{reply:?}");
 
+    assert_eq!(control.status().newest_server, Some("MySQL 9.7.4".parse().unwrap()));
+
     let reply = control.ask(&Request::ExportBegin { volume: "i".to_owned() }).unwrap();
     assert!(matches!(reply, Reply::Attached(_)), "{reply:?}");
     let file = control.file(&Request::ExportFile { volume: "i".to_owned(), path }).unwrap();
@@ -200,4 +212,53 @@ fn a_log_of_mysql_without_redo_is_composed() {
     assert_eq!((block.start, block.payload.len()), (checkpoint, 0));
     assert_eq!(block.first_group, Some(checkpoint), "where the server goes on");
     node.stop();
+}
+
+/// A system tablespace. Its change buffer has been removed, or is empty, or its root was never written.
+fn system_tablespace(root: Option<&[u8; 16]>) -> Vec<u8> {
+    let mut bytes = file(0);
+    if let Some(free_list) = root {
+        let page = &mut bytes[4 * PAGE_LEN..5 * PAGE_LEN];
+        page[4..8].copy_from_slice(&4_u32.to_be_bytes());
+        page[74..90].copy_from_slice(free_list);
+        assert!(layout::set_page_lsn(page, FIRST_LSN));
+        finalize(page, FLAGS).unwrap();
+    }
+    bytes
+}
+
+#[test]
+fn import_notes_the_newest_server_that_its_source_shows() {
+    const EMPTY: [u8; 16] = [0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 255, 255, 255, 255, 0, 0];
+    let removed = system_tablespace(Some(&[0; 16]));
+    let (empty, unwritten) = (system_tablespace(Some(&EMPTY)), system_tablespace(None));
+    let upgraded: (&str, &[u8]) = ("mariadb_upgrade_info", b"11.4.7-MariaDB\n");
+    for (creator, more, newest) in [
+        ("MariaDB 11.8.9", &[][..], Some("MariaDB 11.8.9")),
+        ("Backup 11.8.9-MariaDB-log", &[], Some("MariaDB 11.8.9")),
+        ("MariaDB 10.11.19", &[upgraded], Some("MariaDB 11.4.7")),
+        ("MariaDB 11.8.9", &[("mysql_upgrade_info", b"10.11.19-MariaDB")], Some("MariaDB 11.8.9")),
+        ("MariaDB 10.11.19", &[("ibdata1", &removed)], Some("MariaDB 11.0.0")),
+        ("MariaDB 10.11.19", &[("ibdata1", &empty)], Some("MariaDB 10.11.19")),
+        ("MariaDB 10.11.19", &[("ibdata1", &unwritten)], Some("MariaDB 10.11.19")),
+        ("test", &[("d/mariadb_upgrade_info", b"11.8.9-MariaDB")], None),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let node = LocalNode::open(&options(directory.path(), SMALL));
+        let reply = import_of(&node, &much_redo(), creator, more);
+        assert!(matches!(reply, Reply::Done), "{creator}: {reply:?}");
+        let mut control = ControlClient::connect(node.address).unwrap();
+        let newest: Option<redoubt_wire::ServerVersion> = newest.map(|newest| newest.parse().unwrap());
+        assert_eq!(control.status().newest_server, newest, "{creator}");
+        let older = Request::Attach {
+            volume: "i".to_owned(),
+            who: "the test".to_owned(),
+            server: Some("MariaDB 10.11.19".parse().unwrap()),
+            seen_generation: None,
+        };
+        let is_refused = matches!(control.ask(&older).unwrap(), Reply::Failed { .. });
+        assert_eq!(is_refused, newest.is_some_and(|newest| newest.major == 11), "{creator}");
+        drop(control);
+        node.stop();
+    }
 }
