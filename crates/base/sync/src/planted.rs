@@ -44,6 +44,8 @@ pub enum Bug {
     OldGenerationAdmitted,
     /// Page reads do not check the generation.
     ReadsNotFenced,
+    /// A fenced server receives an error for a page, instead of a closed connection.
+    RefusalAnswered,
     /// A new generation is not written to disk.
     GenerationNotWritten,
 }

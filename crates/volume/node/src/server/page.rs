@@ -1,4 +1,8 @@
 //! A page connection of a server: one request, one reply, in turn.
+//!
+//! Invariant: a server that is fenced, or whose volume has stopped, receives no error: the node closes the connection.
+//! A server can go on after an I/O error: a rollback leaves the page out, and its redo may still become durable. After
+//! a closed connection the library connects again, is refused in the greeting or told by a notice, and ends the server.
 
 use super::io::{FrameReader, FrameWriter};
 use crate::counters::add;
@@ -38,11 +42,21 @@ pub fn serve(volume: &Volume, hello: &Hello, stream: &dyn Connection) -> Result<
             _ if is_planted(Bug::ReadsNotFenced) => Ok(()),
             _ => volume.check_generation(hello),
         };
+        let is_image = matches!(request, PageRequest::MismatchImage { .. });
         let reply = match allowed {
             Ok(()) => volume.answer(&request, &mut bytes),
-            Err(refusal) => PageReply::Failed { retry: false, message: refusal.message },
+            Err(refusal) if is_planted(Bug::RefusalAnswered) => {
+                PageReply::Failed { retry: false, message: refusal.message }
+            }
+            Err(_) => return Ok(()),
         };
-        if volume.is_shutting_down() && matches!(reply, PageReply::Failed { .. }) {
+        // The volume may have been stopped or taken over while the request waited, or by the request itself.
+        let is_failed = matches!(reply, PageReply::Failed { .. });
+        if is_failed
+            && !is_image
+            && !is_planted(Bug::RefusalAnswered)
+            && volume.check_generation(hello).is_err()
+        {
             return Ok(());
         }
         payload.clear();

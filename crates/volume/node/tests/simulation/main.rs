@@ -102,7 +102,8 @@ fn worlds_stay_sound_and_heal() {
         // A simulation in which nothing happens proves nothing.
         assert!(counts.reads > 1000 && counts.tables_applied > 100 && counts.holds > 10, "{sum:?}");
         assert!(counts.power_cuts > 50 && counts.kills > 20 && counts.attaches > 100, "{sum:?}");
-        assert!(counts.strays > 10 && counts.stray_reads > 50 && counts.races > 10, "{sum:?}");
+        // Each stray read ends its connection, and a fenced server gets no other.
+        assert!(counts.strays > 10 && counts.stray_reads > 10 && counts.races > 10, "{sum:?}");
         assert!(counts.faults.len() > 5 && counts.examined > 50, "{sum:?}");
     }
 }

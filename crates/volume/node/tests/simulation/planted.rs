@@ -7,7 +7,7 @@ use redoubt_sync::planted::Bug;
 const SEEDS_FOR_A_BUG: u64 = 200;
 
 /// Every planted bug, and the invariant of the design that it breaks.
-const PLANTED: [(Bug, &str); 18] = [
+const PLANTED: [(Bug, &str); 19] = [
     (Bug::AnsweredBeforeDurable, "1: durable before answered"),
     (Bug::FailedSyncIgnored, "7: after a failed sync the node stops"),
     (Bug::ReadAboveDurable, "3: never from the future"),
@@ -25,6 +25,7 @@ const PLANTED: [(Bug, &str); 18] = [
     (Bug::AnyConnectionAppends, "4: one writer"),
     (Bug::OldGenerationAdmitted, "4: one writer"),
     (Bug::ReadsNotFenced, "4: one writer"),
+    (Bug::RefusalAnswered, "no server goes on after an error that a fence caused"),
     (Bug::GenerationNotWritten, "4: one writer"),
 ];
 

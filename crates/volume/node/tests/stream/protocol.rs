@@ -197,10 +197,31 @@ fn a_fenced_server_appends_nothing_more() {
     assert!(old.wait_closed());
     let new = LogClient::connect(fixture.address(), "v", attachment.generation, 2, 0).unwrap();
     assert_eq!(new.welcome.next_seq, Seq(end));
-    // Nor does it read.
-    let refused =
-        pages.ask(&PageRequest::LogState, |reply| matches!(reply, PageReply::Failed { retry: false, .. }));
-    assert!(refused.unwrap());
+    // Nor does it read. It receives no error, after which a server could go on.
+    pages.ask(&PageRequest::LogState, |reply| panic!("{reply:?}")).unwrap_err();
+    let hello = hello(Role::Page, "v", fixture.generation, 1, 0);
+    assert_eq!(connect(fixture.address(), &hello).unwrap().1.status, Status::Fenced);
+}
+
+#[test]
+fn read_that_waits_while_the_volume_stops_gets_no_answer() {
+    let fixture = Fixture::new();
+    let mut client = fixture.log(1, 0);
+    let mut pages = PageClient::connect(fixture.address(), "v", fixture.generation).unwrap();
+    let mut stream = Stream::new();
+    client.send(&stream.begin(1)).unwrap();
+    assert!(client.wait_durable(stream.seq));
+    let file = pages.open(stream.seq, "d/t.ibd").unwrap().unwrap();
+    // Nothing of this was sent.
+    let request =
+        PageRequest::Read { need: Seq(stream.seq + 10_000), file, offset_bytes: 0, len_bytes: 16_384 };
+    let waits = std::thread::spawn(move || pages.ask(&request, |reply| format!("{reply:?}")));
+    let mut mtr = MtrWriter::new();
+    mtr.init((6, 0)).write_absolute((6, 0), 54, &[0xff; 4]);
+    client.send(&stream.redo(&mtr)).unwrap();
+    let answered = waits.join().unwrap();
+    assert!(answered.is_err(), "{answered:?}");
+    assert!(client.wait(|notice, _| matches!(notice, Notice::Stopped { .. })).is_some());
 }
 
 #[test]
@@ -374,6 +395,10 @@ fn a_differing_page_stops_the_volume_with_a_report_and_its_redo_stays() {
         matches!(&stopped, Notice::Stopped { reason } if reason.contains("d/t.ibd differs")),
         "{stopped:?}"
     );
+    // A read gets no error, after which the server could go on. The image is taken all the same.
+    let read = PageRequest::Read { need: Seq(stream.seq), file, offset_bytes: 0, len_bytes: 16_384 };
+    pages.ask(&read, |reply| panic!("{reply:?}")).unwrap_err();
+    let mut pages = PageClient::connect(fixture.address(), "v", fixture.generation).unwrap();
     let image = PageRequest::MismatchImage { path: b"d/t.ibd", page_no: 3, lsn, page: &page };
     pages.ask(&image, |reply| assert_eq!(reply, PageReply::Done)).unwrap();
     let status = fixture.control().status();

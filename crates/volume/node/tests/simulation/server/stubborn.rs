@@ -143,14 +143,13 @@ impl Server {
             },
         };
         self.facts.count(|counts| counts.stray_reads += 1);
-        let answered = ask(end, position, &request, |reply| match reply {
-            PageReply::Failed { .. } => Ok(Some(())),
-            other => Err(format!(
+        let answered: Result<Option<()>> = ask(end, position, &request, |reply| {
+            Err(format!(
                 "the server of generation {} gets {} after generation {} was given out",
                 self.generation,
-                name_of(&other),
+                name_of(&reply),
                 self.facts.generation()
-            )),
+            ))
         });
         answered.map(|_| ())
     }
@@ -160,6 +159,7 @@ fn name_of(reply: &PageReply<'_>) -> &'static str {
     match reply {
         PageReply::Opened { .. } | PageReply::NotFound => "a file",
         PageReply::LogState { .. } => "the state of the log",
+        PageReply::Failed { .. } => "an error",
         _ => "a page",
     }
 }
