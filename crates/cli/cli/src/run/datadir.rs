@@ -12,7 +12,7 @@
 use super::checksums::Checksums;
 use super::fill::{self, Filled};
 use super::marker::{self, Marker, MarkerFile};
-use super::server::Server;
+use super::server::{LOST_AND_FOUND, Server};
 use crate::beneath::{Beneath, check_name};
 use crate::client::Client;
 use crate::error::{CliError, Result};
@@ -186,11 +186,17 @@ impl DataDirectory {
             let metadata = entry.metadata().map_err(|error| CliError::io("read", entry.path(), error))?;
             // Metadata of the entry itself: a symbolic link is neither directory nor file, and is removed.
             if metadata.is_dir() {
-                if name != ORPHANS {
+                if name != ORPHANS && !is_local_directory(&path, server) {
                     self.remove_others(&path, known, server)?;
-                    if !known.contains(path.as_str()) {
-                        // Only if nothing is left in it.
-                        let _ = std::fs::remove_dir(entry.path());
+                    // Only if nothing is left in it.
+                    let is_removed =
+                        !known.contains(path.as_str()) && std::fs::remove_dir(entry.path()).is_ok();
+                    // Databases and the administrator's directories: the server names its own ones `#...`.
+                    if is_removed && !name.starts_with('#') {
+                        complain!(
+                            "redoubt: directory {path} is not in the volume; removed. A directory of this host's own can \
+                             stay if ignore_db_dirs or tmpdir names it"
+                        );
                     }
                 }
             } else if !is_local(&path, &name, server)
@@ -246,7 +252,9 @@ fn check_empty(path: &Path) -> Result<()> {
     let error = |error| CliError::io("list", path, error);
     let names = std::fs::read_dir(path).map_err(error)?.map(|entry| entry.map(|entry| entry.file_name()));
     let names = names.collect::<std::io::Result<Vec<_>>>().map_err(error)?;
-    match names.iter().filter(|name| !is_of_group(&name.to_string_lossy())).count() {
+    let is_other =
+        |name: &&std::ffi::OsString| !is_of_group(&name.to_string_lossy()) && *name != LOST_AND_FOUND;
+    match names.iter().filter(is_other).count() {
         0 => Ok(()),
         count => Err(CliError::Usage(format!(
             "{} holds {count} files that `redoubt run` did not put there; use an empty directory, or take a \
@@ -276,7 +284,15 @@ fn is_local(path: &str, name: &str, server: &Server) -> bool {
         || path == "mysql_upgrade_info"
         || name.starts_with("#sql-temptable")
         || [".pid", ".err", ".sock"].iter().any(|ending| name.ends_with(ending))
-        || server.local_files.iter().any(|local| local == path)
+        || server.local_files.iter().any(|local| match local.strip_suffix('*') {
+            Some(start) => path.starts_with(start),
+            None => local == path,
+        })
+}
+
+/// As [`is_local`], with all that is in it.
+fn is_local_directory(path: &str, server: &Server) -> bool {
+    server.local_files.iter().any(|local| local.strip_suffix("/*") == Some(path))
 }
 
 /// The list of the pages in a server's buffer pool belongs to its host. Without a list, MySQL logs an error at each

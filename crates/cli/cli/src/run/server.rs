@@ -17,6 +17,8 @@ use std::process::{Command, Stdio};
 pub(crate) const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 /// Scripts that start the server themselves and hand the library on to it.
 const SCRIPT_NAMES: [&str; 4] = ["mariadb-install-db", "mysql_install_db", "mariadbd-safe", "mysqld_safe"];
+/// Directory at the root of each ext4 file system.
+pub(crate) const LOST_AND_FOUND: &str = "lost+found";
 const ENCRYPTION_PLUGINS: [&str; 4] =
     ["file_key_management", "aws_key_management", "hashicorp_key_management", "example_key_management"];
 
@@ -303,20 +305,38 @@ pub(crate) fn option_file_arguments(binary: &Path, user_arguments: &[String]) ->
     Ok(text.split_whitespace().filter(|word| word.starts_with("--")).map(str::to_owned).collect())
 }
 
-/// Names in the data directory that are this host's own business.
+/// Names in the data directory that are this host's own business; those of directories also with `/*`.
 fn local_files(settings: &Settings, datadir: &Path) -> Vec<String> {
+    let value = |option: &str| {
+        settings.get(option).map(String::as_str).filter(|value| !value.is_empty() && !value.starts_with('('))
+    };
+    let within = |path: &str| {
+        let path = Path::new(path);
+        let relative = path.strip_prefix(datadir).unwrap_or(path);
+        let plain = |part: std::path::Component<'_>| match part {
+            std::path::Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+            _ => None,
+        };
+        let parts = relative.components().filter(|part| *part != std::path::Component::CurDir);
+        // A path out of the data directory, and the data directory itself, are no names in it.
+        let name = parts.map(plain).collect::<Option<Vec<_>>>()?.join("/");
+        // The list is handed on with colons between the names.
+        (!name.is_empty() && !name.contains([':', '*'])).then_some(name)
+    };
     let mut names = Vec::new();
     for option in ["pid-file", "log-error", "general-log-file", "slow-query-log-file", "socket"] {
-        let Some(value) = settings.get(option).filter(|value| !value.is_empty() && !value.starts_with('('))
-        else {
-            continue;
-        };
-        let path = Path::new(value);
-        let relative = path.strip_prefix(datadir).unwrap_or(path);
-        if relative.is_relative() {
-            names.push(relative.to_string_lossy().trim_start_matches("./").to_owned());
-        }
+        names.extend(value(option).and_then(within));
     }
+    // Temporary tablespaces are made anew at each start.
+    let temporary = value("innodb-temp-data-file-path").unwrap_or_default().split(';');
+    names.extend(temporary.filter_map(|file| within(file.split(':').next().unwrap_or_default())));
+    // Directories that the server makes no databases of.
+    let mut directories = vec![LOST_AND_FOUND.to_owned()];
+    directories.extend(value("ignore-db-dirs").unwrap_or_default().split(',').filter_map(within));
+    for option in ["tmpdir", "slave-load-tmpdir", "replica-load-tmpdir", "innodb-tmpdir"] {
+        directories.extend(value(option).unwrap_or_default().split(':').filter_map(within));
+    }
+    names.extend(directories.into_iter().flat_map(|name| [format!("{name}/*"), name]));
     names
 }
 
@@ -332,6 +352,37 @@ mod tests {
         assert_eq!(user("--user b --user=a").as_deref(), Some("b"));
         assert_eq!(user("--users=a --userstat=1 --unknown --skip-user"), None);
         assert_eq!(user("--port=1 --user"), None);
+    }
+
+    #[test]
+    fn names_of_the_host_are_those_within_the_data_directory() {
+        for (option, value, expected) in [
+            ("pid-file", "/data/host.pid", &["host.pid"][..]),
+            ("log-error", "./a.err", &["a.err"]),
+            ("innodb-temp-data-file-path", "ibtmp1:12M;my/t2:12M:autoextend:max:20M", &["ibtmp1", "my/t2"]),
+            ("innodb-temp-data-file-path", "../ibtmp1:12M:autoextend", &[]),
+            ("tmpdir", "/data/tmp:/elsewhere:/data/b/", &["tmp", "tmp/*", "b", "b/*"]),
+            ("innodb-tmpdir", "(No default value)", &[]),
+            // The data directory itself: all of it would be of this host.
+            ("tmpdir", "/data", &[]),
+            ("slave-load-tmpdir", "/data/", &[]),
+            ("replica-load-tmpdir", ".", &[]),
+            ("tmpdir", "/data/..", &[]),
+            ("tmpdir", "/data/*", &[]),
+            ("ignore-db-dirs", "dumps,backup", &["dumps", "dumps/*", "backup", "backup/*"]),
+        ] {
+            let settings = [(option.to_owned(), value.to_owned())].into();
+            let sorted = |mut names: Vec<String>| {
+                names.sort();
+                names
+            };
+            let all = expected.iter().chain(&["lost+found", "lost+found/*"]).map(|name| (*name).to_owned());
+            assert_eq!(
+                sorted(local_files(&settings, Path::new("/data"))),
+                sorted(all.collect()),
+                "{option}={value}"
+            );
+        }
     }
 
     #[test]

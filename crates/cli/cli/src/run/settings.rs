@@ -131,6 +131,13 @@ fn refused_of_mysql(settings: &Settings) -> Vec<String> {
             ));
         }
     }
+    if is_on(get("daemonize")) {
+        refused.push(
+            "daemonize=ON is not supported: the library would not be in the process that remains. Remove the option, and start \
+             the server in the background with a service manager, or with `&` in a shell"
+                .to_owned(),
+        );
+    }
     let directories = get("innodb-directories");
     if !is_unset(directories) {
         refused.push(format!(

@@ -22,6 +22,7 @@ fn what_a_node_can_not_follow_is_refused_by_name() {
         (MySql, "innodb-directories", "/elsewhere"),
         (MySql, "innodb-force-recovery", "7"),
         (MySql, "innodb-read-only", "TRUE"),
+        (MySql, "daemonize", "TRUE"),
     ] {
         let set = settings(&[(name, value)]);
         let error = check_settings(family, &set, false).unwrap_err().to_string();

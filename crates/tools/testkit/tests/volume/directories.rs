@@ -489,3 +489,84 @@ fn files_belong_to_the_user_that_the_server_changes_to() {
         }
     }
 }
+
+/// Directories that the administrator or the file system made in the data directory stay, and nothing in them is sent.
+#[test]
+fn directories_of_the_host_in_the_data_directory_stay() {
+    let node = node();
+    node.create_volume("admin").unwrap();
+    let mut config = config(node.launcher("admin", Verify::All));
+    config.server_args.push("--ignore-db-dirs=lost+found,dumps".to_owned());
+    let mut server = Server::new(config).unwrap();
+    let datadir = server.datadir();
+    for name in ["lost+found", "tmp", "dumps", "forgotten"] {
+        std::fs::create_dir_all(datadir.join(name)).unwrap();
+        if name == "lost+found" {
+            server.install_db().unwrap();
+        }
+    }
+    std::fs::write(datadir.join("dumps/all.sql"), "SELECT 1").unwrap();
+    let temporary = ["--innodb-temp-data-file-path=private:12M:autoextend".to_owned()];
+    server.config_mut().innodb_args.extend(temporary);
+    let tmpdir = format!("--tmpdir={}", datadir.join("tmp").display());
+    server.config_mut().server_args.push(tmpdir);
+    for round in 0..3 {
+        server.start().unwrap_or_else(|error| panic!("{round}: {error}"));
+        let mut conn = server.connect().unwrap();
+        execute(&mut conn, "CREATE DATABASE IF NOT EXISTS d").unwrap();
+        execute(&mut conn, "CREATE TEMPORARY TABLE d.x (a CHAR(255)) ENGINE=InnoDB").unwrap();
+        execute(&mut conn, "INSERT INTO d.x SELECT REPEAT('x', 255) FROM d.seq_1_to_20000").unwrap();
+        execute(&mut conn, "CREATE TEMPORARY TABLE d.y ENGINE=MyISAM SELECT * FROM d.x").unwrap();
+        if round == 1 {
+            server.kill9().unwrap()
+        } else {
+            server.shutdown().unwrap()
+        }
+        for path in ["lost+found", "tmp", "dumps/all.sql"] {
+            assert!(datadir.join(path).exists(), "{round}: {path} is gone");
+        }
+    }
+    // This one looks like a database that was dropped. It is named.
+    assert!(!datadir.join("forgotten").exists());
+    let log = std::fs::read_to_string(server.error_log_path()).unwrap();
+    assert!(log.contains("directory forgotten is not in the volume; removed"), "{log}");
+    // Nothing of this came to the volume.
+    server.empty_data_directory().unwrap();
+    let export = server.directory().join("export");
+    redoubt(&node, &["volume", "export", "admin", "--to", export.to_str().unwrap()])
+        .require_success()
+        .unwrap();
+    let found = files_of(&export);
+    assert!(found.iter().any(|file| file == "d"), "{found:?}");
+    for name in ["lost+found", "tmp", "dumps", "private", "forgotten"] {
+        assert!(!found.iter().any(|file| file == name), "{name} of {found:?}");
+    }
+}
+
+/// Changes through a mapping are not seen when a server is killed: MyISAM writes without one.
+#[test]
+fn rows_of_myisam_with_mappings_survive_a_kill() {
+    let node = node();
+    node.create_volume("mapped").unwrap();
+    let mut config = config(node.launcher("mapped", Verify::All));
+    config.server_args.extend(["--myisam-use-mmap=1", "--myisam-recover-options=OFF"].map(str::to_owned));
+    let mut server = Server::create(config).unwrap();
+    for statement in [
+        "CREATE DATABASE d",
+        "CREATE TABLE d.m (a INT PRIMARY KEY, b CHAR(100)) ENGINE=MyISAM",
+        "INSERT INTO d.m SELECT seq, 'old' FROM d.seq_1_to_2000",
+        "FLUSH TABLES",
+        "SELECT COUNT(*) FROM d.m",
+        "UPDATE d.m SET b = 'new' WHERE a <= 500",
+        "INSERT INTO d.m SELECT seq, 'added' FROM d.seq_3001_to_3100",
+    ] {
+        server.query(statement).unwrap();
+    }
+    server.kill9().unwrap();
+    server.start().unwrap();
+    server.query("REPAIR TABLE d.m").unwrap();
+    let found = server.query("SELECT COUNT(*), SUM(b = 'new'), SUM(b = 'added') FROM d.m").unwrap();
+    assert_eq!(found, [["2100", "500", "100"]]);
+    let log = std::fs::read_to_string(server.error_log_path()).unwrap();
+    assert!(log.contains("d/m.MYD may not be written through a mapping"), "{log}");
+}

@@ -1,13 +1,36 @@
 //! Shared writable mappings of plain files (the transaction coordinator log).
 //!
-//! Changes through a mapping are detected when the server requests their durability (`msync`) or unmaps it.
+//! Changes through a mapping are detected when the server requests their durability (`msync`) or unmaps it. So only the
+//! transaction coordinator log is mapped, which is written so. Other changes would be in the local file of a killed
+//! server and not on the node, whose older content would replace them: such a mapping is refused. MyISAM
+//! (`myisam_use_mmap`) then writes with `pwrite`.
 
+use crate::base::classify::file_name;
+use crate::base::message;
 use crate::base::real::Errno;
 use crate::content::Content;
 use crate::kinds::plain::PlainFile;
 use redoubt_locks::IgnorePoison;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+
+/// MariaDB's transaction coordinator log.
+const COORDINATOR_LOG: &[u8] = b"tc.log";
+
+/// Whether a file may be written through a mapping. Otherwise a message says which file was refused.
+pub fn is_allowed(content: &Content, file: &PlainFile) -> bool {
+    let names = content.names.lock_shared();
+    let Some(path) = file.name.path(&names) else { return true };
+    if file_name(&path) == COORDINATOR_LOG {
+        return true;
+    }
+    message::warning(&format!(
+        "{} may not be written through a mapping, of which the storage node would not hear: the mapping is refused \
+         (myisam_use_mmap has no effect on a volume)",
+        String::from_utf8_lossy(&path)
+    ));
+    false
+}
 
 /// A mapping. `address` is a number, not a pointer: only the hooks turn it into one.
 #[derive(Clone)]

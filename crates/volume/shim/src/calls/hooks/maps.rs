@@ -68,12 +68,20 @@ unsafe fn map(
             return libc::MAP_FAILED;
         }
     };
+    let is_shared = matches!(flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE);
+    let is_written = is_shared && protection & libc::PROT_WRITE != 0;
+    if is_written
+        && let Some((library, open)) = &found
+        && let Target::Plain(file) = &open.target
+        && !mapping::is_allowed(&library.content, file)
+    {
+        Errno(libc::ENODEV).set();
+        return libc::MAP_FAILED;
+    }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::mmap64(address, len, protection, flags, fd, offset) };
-    let is_shared = matches!(flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE);
     if result != libc::MAP_FAILED
-        && is_shared
-        && protection & libc::PROT_WRITE != 0
+        && is_written
         && let Some((library, open)) = &found
         && let Target::Plain(file) = &open.target
     {
