@@ -114,6 +114,9 @@ pub enum CliError {
     /// The volume is another server's, and was not to be taken from it.
     #[error("{0}")]
     TakenOver(String),
+    /// The node lacks what it has acknowledged before.
+    #[error("{0}")]
+    OlderCopy(String),
 }
 
 impl CliError {
@@ -127,6 +130,7 @@ impl CliError {
         match self {
             Self::TakenOver(_) => 3,
             Self::Experimental(_) => 2,
+            Self::OlderCopy(_) => 4,
             _ => 1,
         }
     }

@@ -9,7 +9,7 @@ use redoubt_console::manual::Manual;
 const NAME: &str = "redoubt";
 
 /// Exit codes of every sub-command; also in `docs/reference/exit-codes.md`.
-const EXIT_STATUS: [(&str, &str); 4] = [
+const EXIT_STATUS: [(&str, &str); 5] = [
     ("0", "Done."),
     ("1", "Failed. One line on standard error says what, where, and what to do."),
     (
@@ -17,6 +17,10 @@ const EXIT_STATUS: [(&str, &str); 4] = [
         "The options are not understood, or this build lacks what they need: the package `redoubt-experimental`.",
     ),
     ("3", "`redoubt run --no-takeover`: another server has the volume."),
+    (
+        "4",
+        "`redoubt run`: the node has an older copy of the volume than this data directory knows; see `--accept-older`.",
+    ),
 ];
 /// Variables that more than one sub-command reads.
 const ENVIRONMENT: [(&str, &str); 6] = [

@@ -205,6 +205,28 @@ pub fn may_keep(head: &[u8]) -> Result<bool, BadFile> {
     Ok(word(head, HOLDS_WORD)? != 0 && word(head, END_WORD)? > word(head, DURABLE_WORD)?)
 }
 
+/// What the node has confirmed to the last session of a file, whether or not that session left anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Confirmed {
+    /// Generation of the session's attachment.
+    pub generation: u64,
+    /// The node has confirmed everything before this position as durable.
+    pub durable: Seq,
+}
+
+/// The confirmation in the head of a file; `None` before the first session. After a loss of power it may be an earlier
+/// one.
+///
+/// # Errors
+/// [`BadFile`].
+pub fn confirmed(head: &[u8]) -> Result<Option<Confirmed>, BadFile> {
+    check_head(head)?;
+    let session = [word(head, GENERATION_WORD)?, word(head, SESSION_WORD)?, word(head, START_WORD)?];
+    let has_session = session != [0; 3] && session_crc(session) == word(head, SESSION_CRC_WORD)?;
+    let durable = Seq(word(head, DURABLE_WORD)?);
+    Ok(has_session.then_some(Confirmed { generation: session[0], durable }))
+}
+
 /// Reads a whole file.
 ///
 /// # Errors

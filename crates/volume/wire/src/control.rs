@@ -361,6 +361,9 @@ pub struct VolumeStatus {
     pub w_lsn: u64,
     /// End of the durable stream.
     pub d_lsn: u64,
+    /// The same as a position in bytes. `None`: the node is older than this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub d_seq: Option<u64>,
     /// End of the parsed stream.
     pub p_lsn: u64,
     /// Position up to which all changes are applied and in the page store.

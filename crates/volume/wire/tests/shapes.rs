@@ -158,6 +158,7 @@ fn volume_status() -> VolumeStatus {
         local_connections: 1,
         w_lsn: 1,
         d_lsn: 1,
+        d_seq: Some(1),
         p_lsn: 1,
         a_lsn: 1,
         server_checkpoint_lsn: 1,

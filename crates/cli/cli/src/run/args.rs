@@ -67,6 +67,10 @@ pub struct RunArguments {
     /// directory had it: an automatic restart then takes the volume over from no other server.
     #[arg(long, conflicts_with = "local_log")]
     pub no_takeover: bool,
+    /// Start although the node has an older copy of the volume than this data directory knows (exit status 4 otherwise):
+    /// transactions that were acknowledged after that copy are lost.
+    #[arg(long, conflicts_with_all = ["local_log", "reader"])]
+    pub accept_older: bool,
     /// Compare dropped page writes with the node's pages: all, 1/N of them, or off. A difference stops the volume.
     #[arg(long, value_name = "all|1/N|off", default_value = "off", value_parser = parse_verify)]
     pub verify: String,

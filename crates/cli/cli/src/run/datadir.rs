@@ -17,7 +17,7 @@ use crate::beneath::{Beneath, check_name};
 use crate::client::Client;
 use crate::error::{CliError, Result};
 use redoubt_redo::Family;
-use redoubt_wire::control::{Reply, Request, VolumeStatus};
+use redoubt_wire::control::{Reply, Request, VolumeEntry, VolumeStatus};
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
@@ -69,8 +69,9 @@ impl DataDirectory {
     /// # Errors
     /// [`CliError::Io`].
     pub fn note_own_attach(&mut self, volume: &VolumeStatus) -> Result<()> {
+        // It never falls: a node with less has an older copy.
         let is_missing =
-            |marker: &Marker| marker.made_last_attach(volume) && marker.generation != Some(volume.generation);
+            |marker: &Marker| marker.made_last_attach(volume) && marker.generation < Some(volume.generation);
         if self.marker.get().is_some_and(is_missing) { self.note_attached(volume.generation) } else { Ok(()) }
     }
 
@@ -80,9 +81,8 @@ impl DataDirectory {
     /// # Errors
     /// [`CliError::TakenOver`].
     pub fn check_not_taken(&self, volume: &VolumeStatus) -> Result<()> {
-        let own = self.marker.get().and_then(|marker| marker.generation);
-        let taken = own.map_or(volume.state != "ready", |own| volume.generation > own);
-        if !taken {
+        let has_server = volume.state == "attached" || volume.connections > 0;
+        if !self.generation().map_or(has_server, |own| volume.generation > own) {
             return Ok(());
         }
         Err(CliError::TakenOver(format!(
@@ -90,6 +90,25 @@ impl DataDirectory {
              start this one once without --no-takeover",
             self.volume, volume.attached_by, volume.generation, volume.state
         )))
+    }
+
+    /// Generation of the last attach from here.
+    pub fn generation(&self) -> Option<u64> {
+        self.marker.get().and_then(|marker| marker.generation)
+    }
+
+    /// The last attach of the volume was made from here.
+    pub fn made_last_attach(&self, volume: &VolumeStatus) -> bool {
+        self.marker.get().is_some_and(|marker| marker.made_last_attach(volume))
+    }
+
+    /// The generation of the last attach from here was given to another server: the volume has another history.
+    pub fn is_of_other_history(&self, volume: &VolumeStatus) -> bool {
+        self.marker.get().is_some_and(|marker| {
+            marker.generation == Some(volume.generation)
+                && marker.has_attaches()
+                && !marker.made_last_attach(volume)
+        })
     }
 
     /// Makes up the name of an attach that may follow, and remembers it durably. `who`: host, process and directory,
@@ -160,6 +179,10 @@ impl DataDirectory {
         }
         let known: BTreeSet<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
         self.remove_others("", &known, server)?;
+        // What the host has of its own stays, whatever an earlier server put into the volume there.
+        let (local, entries): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|entry| local_directory_of(&entry.path, server).is_some());
+        check_no_table(&local, server)?;
         fill::fill(&self.path, &self.volume, owner, client, &entries, filled, is_attached)?;
         if is_attached && !entries.is_empty() && server.version.family == Family::MySql {
             make_buffer_pool_list(&self.path, owner)?;
@@ -283,6 +306,8 @@ fn is_local(path: &str, name: &str, server: &Server) -> bool {
         // Written by mariadb-install-db and mariadb-upgrade themselves, not by the server.
         || path == "mysql_upgrade_info"
         || name.starts_with("#sql-temptable")
+        || name == "galera.cache"
+        || name.starts_with("gcache.page.")
         || [".pid", ".err", ".sock"].iter().any(|ending| name.ends_with(ending))
         || server.local_files.iter().any(|local| match local.strip_suffix('*') {
             Some(start) => path.starts_with(start),
@@ -293,6 +318,29 @@ fn is_local(path: &str, name: &str, server: &Server) -> bool {
 /// As [`is_local`], with all that is in it.
 fn is_local_directory(path: &str, server: &Server) -> bool {
     server.local_files.iter().any(|local| local.strip_suffix("/*") == Some(path))
+}
+
+/// The directory of this host in which a path of the volume would lie.
+fn local_directory_of<'s>(path: &str, server: &'s Server) -> Option<&'s str> {
+    let mut directories = server.local_files.iter().filter_map(|local| local.strip_suffix("/*"));
+    directories.find(|directory| path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')))
+}
+
+/// A database cannot be of this host.
+fn check_no_table(local: &[VolumeEntry], server: &Server) -> Result<()> {
+    let is_table = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        !name.starts_with("#sql") && [".ibd", ".frm", ".MYD", ".MAD"].iter().any(|end| name.ends_with(end))
+    };
+    match local.iter().find(|entry| is_table(&entry.path)) {
+        None => Ok(()),
+        Some(entry) => Err(CliError::Usage(format!(
+            "tmpdir or ignore_db_dirs names the directory {}, which has a table in the volume ({}); nothing was attached. Name \
+             another directory",
+            local_directory_of(&entry.path, server).unwrap_or_default(),
+            entry.path
+        ))),
+    }
 }
 
 /// The list of the pages in a server's buffer pool belongs to its host. Without a list, MySQL logs an error at each

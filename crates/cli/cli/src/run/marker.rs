@@ -83,6 +83,11 @@ impl Marker {
         self.attaches.iter().any(|attach| volume.attached_by.contains(attach.as_str()))
     }
 
+    /// It has names of attaches, which those of earlier versions have not.
+    pub fn has_attaches(&self) -> bool {
+        !self.attaches.is_empty()
+    }
+
     /// Adds the name of an attach that may follow. `who`: host, process and directory, for people.
     pub fn add_attach(&mut self, who: &str) -> String {
         let attach = format!("{:016x}", fastrand::u64(..));

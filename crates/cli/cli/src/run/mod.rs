@@ -13,6 +13,7 @@ pub mod group;
 #[cfg_attr(not(feature = "experimental-devices"), path = "no_local_log.rs")]
 pub mod local_log;
 pub mod marker;
+pub mod older_copy;
 pub mod preload;
 pub mod series;
 pub mod server;
@@ -66,31 +67,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         Some(given) => Some(given.canonicalize().map_err(|error| CliError::io("open", given, error))?),
         None => None,
     };
-    let mut directory = DataDirectory::open(&path, volume_name)?;
-    let mut unsent = Unsent::open(&path)?;
-    let mut client = Client::connect(&connector)?;
-    let named = client.server_to_attach(server.version)?;
-    let look = |directory: &mut DataDirectory| {
-        let volume = usable_volume(&connector, volume_name, server.version)?;
-        check_directory(directory, &volume, arguments.no_takeover).map(|()| volume)
-    };
-    let volume = look(&mut directory)?;
-    // In the generation of the server that wrote it, which attaching ends.
-    unsent.send(&connector, &volume, server.version)?;
-    unsent.prepare(&volume.volume_id, datadir::owner_for(&server)?)?;
-    let filled = directory.prepare(&mut client, &server)?;
-    // Again: the node closes a connection that has been idle for long, and the volume may be another server's by now.
-    let mut client = Client::connect(&connector)?;
-    let seen_generation = client.seen_generation(look(&mut directory)?.generation);
-    let who = directory.note_attaching(&attaching_process(&path))?;
-    let attach = Request::Attach { volume: volume_name.clone(), who, server: named, seen_generation };
-    let attachment = match client.call(&attach)? {
-        Reply::Attached(attachment) => attachment,
-        other => return Err(client.unexpected(&other)),
-    };
-    directory.note_attached(attachment.generation)?;
-    directory.finish(&mut client, &server, filled)?;
-    drop(client);
+    let (directory, generation) = attach(arguments, &connector, volume_name, &path, &server)?;
 
     let mut command = Command::new(&server.program);
     command
@@ -99,7 +76,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         .env("REDOUBT_NODE", &connector.address)
         .env("REDOUBT_VOLUME", volume_name)
         .env_remove(local_log::VARIABLE)
-        .env("REDOUBT_GENERATION", attachment.generation.to_string())
+        .env("REDOUBT_GENERATION", generation.to_string())
         .env("REDOUBT_DATADIR", &path)
         .env("REDOUBT_CLEAR_PAGES", if arguments.clear_pages { "1" } else { "0" });
     pass_server(&mut command, &server);
@@ -113,11 +90,92 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     Err(CliError::io("start", &server.program, error))
 }
 
-/// Checks that the data directory is of this volume, and that no other server has taken it over where that matters.
-fn check_directory(directory: &mut DataDirectory, volume: &VolumeStatus, no_takeover: bool) -> Result<()> {
-    directory.check_volume(&volume.volume_id)?;
-    directory.note_own_attach(volume)?;
-    if no_takeover { directory.check_not_taken(volume) } else { Ok(()) }
+/// Sends what an earlier server left, attaches the volume, and fills the data directory. Returns the directory, which is
+/// locked, and the generation.
+fn attach(
+    arguments: &RunArguments,
+    connector: &Connector,
+    volume_name: &str,
+    path: &Path,
+    server: &Server,
+) -> Result<(DataDirectory, u64)> {
+    let mut directory = DataDirectory::open(path, volume_name)?;
+    let mut unsent = Unsent::open(path)?;
+    let mut client = Client::connect(connector)?;
+    let named = client.server_to_attach(server.version)?;
+    let look = Look { connector, server: server.version, arguments };
+    let first = look.at_volume(volume_name, &mut directory, &unsent)?;
+    if let Some(older) = &first.accepted {
+        complain!("redoubt: warning: --accept-older: {older}");
+    } else {
+        // In the generation of the server that wrote it, which attaching ends.
+        unsent.send(connector, &first.volume, server.version)?;
+    }
+    let owner = datadir::owner_for(server)?;
+    unsent.prepare(&first.volume.volume_id, owner)?;
+    let filled = directory.prepare(&mut client, server)?;
+    // Again: the node closes a connection that has been idle for long, and the volume may be another server's by now.
+    let mut client = Client::connect(connector)?;
+    let now = look.at_volume(volume_name, &mut directory, &unsent)?;
+    // An attach elsewhere since the first look is refused; one from here, whose answer was lost, is not.
+    let seen = if directory.made_last_attach(&now.volume) { &now } else { &first };
+    let seen_generation = client.seen_generation(seen.volume.generation);
+    if now.accepted.is_some() {
+        // The marker falls with the volume, so that this is asked for once only.
+        directory.note_attached(now.volume.generation)?;
+    }
+    let who = directory.note_attaching(&attaching_process(path))?;
+    let attach = Request::Attach { volume: volume_name.to_owned(), who, server: named, seen_generation };
+    let attachment = match client.call(&attach)? {
+        Reply::Attached(attachment) => attachment,
+        other => return Err(client.unexpected(&other)),
+    };
+    directory.note_attached(attachment.generation)?;
+    if now.accepted.is_some() {
+        unsent.start_anew()?;
+        unsent.prepare(&now.volume.volume_id, owner)?;
+    }
+    directory.finish(&mut client, server, filled)?;
+    Ok((directory, attachment.generation))
+}
+
+/// A look at the volume before it is attached. There are two: what comes between them may take long, and a node that has
+/// just been started does not know the end of its log before.
+struct Look<'l> {
+    connector: &'l Connector,
+    server: ServerVersion,
+    arguments: &'l RunArguments,
+}
+
+struct Looked {
+    volume: VolumeStatus,
+    /// Why the node's copy is an older one, if that is accepted.
+    accepted: Option<CliError>,
+}
+
+impl Look<'_> {
+    /// Checks that the data directory is of this volume, that the node has all that it confirmed, and that no other server
+    /// has taken the volume over where that matters.
+    fn at_volume(&self, name: &str, directory: &mut DataDirectory, unsent: &Unsent) -> Result<Looked> {
+        let volume = usable_volume(self.connector, name, self.server)?;
+        directory.check_volume(&volume.volume_id)?;
+        let known = older_copy::Known {
+            generation: directory.generation(),
+            is_of_other_history: directory.is_of_other_history(&volume),
+            confirmed: unsent.confirmed(&volume.volume_id),
+        };
+        let accepted = match older_copy::check(&volume, known, &self.connector.address) {
+            Err(older @ CliError::OlderCopy(_)) if self.arguments.accept_older => Some(older),
+            checked => checked.map(|()| None)?,
+        };
+        if accepted.is_none() {
+            directory.note_own_attach(&volume)?;
+            if self.arguments.no_takeover {
+                directory.check_not_taken(&volume)?;
+            }
+        }
+        Ok(Looked { volume, accepted })
+    }
 }
 
 /// The volume, if this server can start on it.
@@ -132,6 +190,10 @@ pub(crate) fn usable_volume(
     let volume = crate::status::fetch_volume(connector, name)?;
     if volume.state == "unusable" {
         let what = format!("volume {} could not be opened: {}", volume.name, volume.reason);
+        return Err(CliError::Usage(what));
+    }
+    if volume.volume_id.is_empty() {
+        let what = format!("the storage node is still opening volume {name}; try again");
         return Err(CliError::Usage(what));
     }
     if let Some(why) = volume.newest_server.and_then(|newest| server.refused_after(newest)) {

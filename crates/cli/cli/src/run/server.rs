@@ -311,8 +311,11 @@ fn local_files(settings: &Settings, datadir: &Path) -> Vec<String> {
         settings.get(option).map(String::as_str).filter(|value| !value.is_empty() && !value.starts_with('('))
     };
     let within = |path: &str| {
+        // The data directory is given without links.
         let path = Path::new(path);
-        let relative = path.strip_prefix(datadir).unwrap_or(path);
+        let path =
+            if path.is_absolute() { path.canonicalize().unwrap_or(path.to_owned()) } else { path.to_owned() };
+        let relative = path.strip_prefix(datadir).unwrap_or(&path);
         let plain = |part: std::path::Component<'_>| match part {
             std::path::Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
             _ => None,

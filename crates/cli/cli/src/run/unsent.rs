@@ -8,7 +8,9 @@
 
 use crate::error::{CliError, Result};
 use crate::show;
-use redoubt_resend_queue::layout::{HEAD_LEN_BYTES, HOLDS_WORD, check_head, may_keep, new_head};
+use redoubt_resend_queue::layout::{
+    Confirmed, HEAD_LEN_BYTES, HOLDS_WORD, check_head, confirmed, may_keep, new_head,
+};
 use redoubt_resend_queue::{BadFile, FILE_LEN_BYTES, FILE_NAME, Kept, SendError};
 use redoubt_transport::Connector;
 use redoubt_wire::ServerVersion;
@@ -31,6 +33,8 @@ pub struct Unsent {
     path: PathBuf,
     file: Option<File>,
     left: Option<Left>,
+    /// Volume of the file, and what its node has confirmed.
+    confirmed: Option<(String, Confirmed)>,
 }
 
 /// Unsent data in the file.
@@ -47,7 +51,8 @@ impl Unsent {
     /// [`CliError::Usage`] for a file that cannot be understood: it may hold commits.
     pub fn open(directory: &Path) -> Result<Self> {
         let path = directory.join(FILE_NAME);
-        let mut unsent = Self { directory: directory.to_owned(), path, file: None, left: None };
+        let mut unsent =
+            Self { directory: directory.to_owned(), path, file: None, left: None, confirmed: None };
         // A link must not redirect this process to another file.
         let opened = File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&unsent.path);
         let mut file = match opened {
@@ -60,6 +65,9 @@ impl Unsent {
             ErrorKind::UnexpectedEof => unsent.unusable(&BadFile::Damaged("it is too short".to_owned())),
             _ => CliError::io("read", &unsent.path, error),
         })?;
+        let (volume_id, _) = check_head(&bytes).map_err(|error| unsent.unusable(&error))?;
+        let last = confirmed(&bytes).map_err(|error| unsent.unusable(&error))?;
+        unsent.confirmed = last.map(|last| (volume_id, last));
         if may_keep(&bytes).map_err(|error| unsent.unusable(&error))? {
             file.read_to_end(&mut bytes).map_err(|error| CliError::io("read", &unsent.path, error))?;
             let contents = redoubt_resend_queue::read(&bytes).map_err(|error| unsent.unusable(&error))?;
@@ -83,6 +91,29 @@ impl Unsent {
              them, move it out of the data directory",
             self.path.display()
         ))
+    }
+
+    /// What the node has confirmed to the last server here on this volume.
+    pub fn confirmed(&self, volume_id: &str) -> Option<Confirmed> {
+        self.confirmed.as_ref().filter(|(of, _)| of == volume_id).map(|(_, confirmed)| *confirmed)
+    }
+
+    /// The node has an older copy of the volume, which is accepted: what was sent and confirmed does not count for it.
+    ///
+    /// # Errors
+    /// [`CliError::Io`].
+    pub fn start_anew(&mut self) -> Result<()> {
+        if let Some(left) = self.left.take() {
+            let why = "the storage node has an older copy of the volume, where they do not fit";
+            return self.put_away(left.kept.generation, left.kept.unconfirmed_bytes(), why);
+        }
+        self.file = None;
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(CliError::io("remove", &self.path, error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Sends it and waits until it is durable.
@@ -219,7 +250,11 @@ impl Unsent {
         // SAFETY: no pointers; the descriptor is open.
         let errno = unsafe { libc::posix_fallocate64(file.as_raw_fd(), 0, FILE_LEN_BYTES as libc::off64_t) };
         let made = match errno {
-            0 => file.write_all(head).and_then(|()| std::fs::rename(&new, &self.path)),
+            // A power cut must not leave a file without its head under this name.
+            0 => file
+                .write_all(head)
+                .and_then(|()| file.sync_all())
+                .and_then(|()| std::fs::rename(&new, &self.path)),
             errno => Err(std::io::Error::from_raw_os_error(errno)),
         };
         made.map_err(|error| {

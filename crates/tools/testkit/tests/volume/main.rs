@@ -10,6 +10,7 @@ mod fidelity;
 mod forced_recovery;
 mod local_socket;
 mod messages;
+mod older_copy;
 mod page_cache;
 mod page_compression;
 mod read_ahead;

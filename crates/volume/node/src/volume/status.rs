@@ -25,7 +25,7 @@ impl Volume {
         let (index_pages, index_runs, index_tables) = self.indexing.index.sizes();
         let identity = self.session.identity();
         let (_, full_wait_times) = buffer.full_waits();
-        let received = buffer.received();
+        let (received, durable) = (buffer.received(), self.durable());
         let (files, checkpoint_lsn) = {
             let names = self.indexing.names.read();
             (names.files().len() as u64, names.server_checkpoint())
@@ -44,7 +44,8 @@ impl Volume {
             connections: 0,
             local_connections: 0,
             w_lsn: received.lsn.0,
-            d_lsn: self.durable().lsn.0,
+            d_lsn: durable.lsn.0,
+            d_seq: Some(durable.seq.0),
             p_lsn: self.indexing.parsed().get().lsn.0,
             a_lsn: self.applying.applied().get().lsn_seen_from(received).0,
             server_checkpoint_lsn: checkpoint_lsn.map_or(0, |lsn| lsn.0),

@@ -89,7 +89,9 @@ pub fn parent(path: &[u8]) -> &[u8] {
 pub fn classify(rules: &Rules, path: &[u8]) -> Class {
     let name = file_name(path);
     let at_top = name.len() == path.len();
-    if rules.local_files.iter().any(|pattern| matches(pattern, path)) {
+    // Not even in a directory of this host: redo would describe them.
+    let is_table = name.ends_with(b".ibd") || (name.ends_with(b".frm") && !name.starts_with(b"#sql"));
+    if !is_table && rules.local_files.iter().any(|pattern| matches(pattern, path)) {
         return Class::Local;
     }
     let own = match rules.family {
@@ -102,8 +104,16 @@ pub fn classify(rules: &Rules, path: &[u8]) -> Class {
     }
     if at_top {
         // A member of a group of servers, its log above all, is of this host: another one must not become it.
-        let local =
-            [&b"ibtmp"[..], b"ib_buffer_pool", b".redoubt", b"redoubt_group.", b"grastate.dat", b"core."];
+        let local = [
+            &b"ibtmp"[..],
+            b"ib_buffer_pool",
+            b".redoubt",
+            b"redoubt_group.",
+            b"grastate.dat",
+            b"core.",
+            b"galera.cache",
+            b"gcache.page.",
+        ];
         let probe = name.ends_with(b".lower-test") || name.ends_with(b".LOWER-TEST");
         if probe || name == b"core" || local.iter().any(|prefix| name.starts_with(prefix)) {
             return Class::Local;

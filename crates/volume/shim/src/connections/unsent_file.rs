@@ -12,8 +12,9 @@
 use crate::base::message;
 use crate::base::real::{self, Errno};
 use crate::connections::link::{LinkError, Peer};
-use redoubt_resend_queue::layout::{HEAD_LEN_BYTES, check_head, may_keep};
+use redoubt_resend_queue::layout::{HEAD_LEN_BYTES, check_head, confirmed, may_keep};
 use redoubt_resend_queue::{Contents, FILE_LEN_BYTES, FILE_NAME, SendError, UnsentFile, read, send};
+use redoubt_wire::Seq;
 use std::os::fd::RawFd;
 
 impl From<SendError> for LinkError {
@@ -90,6 +91,25 @@ fn read_exactly(fd: RawFd, out: &mut [u8]) -> Result<(), Errno> {
 }
 
 impl OpenedFile {
+    /// The node must have what it confirmed to an earlier process of the same attachment.
+    ///
+    /// # Errors
+    /// [`LinkError::Final`].
+    pub fn check_not_older(&self, generation: u64, next_seq: Seq) -> Result<(), LinkError> {
+        let mut head = [0; HEAD_LEN_BYTES];
+        read_exactly(self.fd, &mut head).map_err(unusable)?;
+        match confirmed(&head).map_err(unusable)? {
+            Some(last) if last.generation == generation && last.durable > next_seq => {
+                Err(LinkError::Final(format!(
+                    "the storage node has lost acknowledged data: it confirmed byte {} to an earlier process of this server, and \
+                     has {next_seq}; see --accept-older of `redoubt run`",
+                    last.durable
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Sends what an earlier process of this attachment has left.
     ///
     /// # Errors

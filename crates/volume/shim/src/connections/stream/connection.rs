@@ -147,8 +147,9 @@ impl Stream {
 
     /// First connection: the stream starts where the node stands.
     fn begin(&self, state: &mut SendState, welcome: &Welcome) -> Result<(), LinkError> {
-        let file = self.prepare_unsent()?.file;
-        let ring = file.begin(self.peer().generation, self.peer().session, welcome.next_seq);
+        let opened = self.prepare_unsent()?;
+        opened.check_not_older(self.peer().generation, welcome.next_seq)?;
+        let ring = opened.file.begin(self.peer().generation, self.peer().session, welcome.next_seq);
         state.queue = Some(super::FrameQueue::new(ring));
         self.end.store(welcome.next_seq.0, Ordering::Release);
         self.waiters.advance(welcome.next_seq.0);
