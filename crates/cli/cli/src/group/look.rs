@@ -5,10 +5,12 @@
 //!
 //! All servers are asked at the same time, each by a thread of its own ([`Worker`]) over a connection that is kept for
 //! the next look. A look has one deadline, however the servers and name servers behave: a thread that still waits then
-//! is left alone, and asked again once it has returned.
+//! is left alone, and asked again once it has returned. Looks have numbers, so that a late answer to an earlier look is
+//! never the answer to this one.
 
 use super::args::Login;
-use super::sql::{Address, Connection, SqlError};
+use super::dial::{Address, Dialer};
+use super::sql::{Connection, SqlError};
 use crate::error::{CliError, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -92,19 +94,33 @@ pub struct ServerLook {
 }
 
 /// Asks the same servers again and again.
-pub struct Observer(Vec<Asked>);
+pub struct Observer {
+    asked: Vec<Asked>,
+    /// Number of looks so far.
+    looks: u64,
+}
+
+/// A request to one server.
+#[derive(Clone, Copy)]
+struct Request {
+    /// Number of the look.
+    look: u64,
+    /// Deadline of the answer.
+    until: Instant,
+}
 
 struct Asked {
     name: String,
-    requests: Sender<Instant>,
-    answers: Receiver<std::result::Result<Answer, String>>,
+    requests: Sender<Request>,
+    /// Answers with the numbers of their looks.
+    answers: Receiver<(u64, std::result::Result<Answer, String>)>,
     /// It has not returned from its last request.
     is_busy: bool,
 }
 
 /// The thread that asks one server. It ends with its [`Observer`], once its last request has returned.
 struct Worker {
-    address: Address,
+    dialer: Dialer,
     user: String,
     password: Option<String>,
     connection: Option<Connection>,
@@ -149,9 +165,9 @@ impl Observer {
                 CliError::Usage(format!("{name:?} is no server: HOST, HOST:PORT or the path of a socket"))
             })?;
             let (user, password) = (login.user.clone(), password.clone());
-            Asked::start(name, Worker { address, user, password, connection: None })
+            Asked::start(name, Worker { dialer: Dialer::new(address), user, password, connection: None })
         };
-        named.into_iter().map(asked).collect::<Result<_>>().map(Self)
+        Ok(Self { asked: named.into_iter().map(asked).collect::<Result<_>>()?, looks: 0 })
     }
 
     /// Asks all of them.
@@ -159,10 +175,12 @@ impl Observer {
     /// # Errors
     /// [`CliError::Usage`] if none of them answers as a member of a group, with each server's error.
     pub fn look(&mut self) -> Result<Look> {
-        let until = Instant::now() + ANSWER_TIMEOUT;
-        self.0.iter_mut().for_each(|asked| asked.ask(until));
-        let answers: Vec<_> = self.0.iter_mut().map(|asked| asked.take(until + GRACE)).collect();
-        let names = self.0.iter().map(|asked| asked.name.as_str());
+        self.looks += 1;
+        let request = Request { look: self.looks, until: Instant::now() + ANSWER_TIMEOUT };
+        self.asked.iter_mut().for_each(|asked| asked.ask(request));
+        let end = request.until + GRACE;
+        let answers: Vec<_> = self.asked.iter_mut().map(|asked| asked.take(request, end)).collect();
+        let names = self.asked.iter().map(|asked| asked.name.as_str());
         compose(&names.zip(answers).collect::<Vec<_>>())
     }
 }
@@ -172,8 +190,8 @@ impl Asked {
         let (requests, requested) = mpsc::channel();
         let (sender, answers) = mpsc::channel();
         let work = move || {
-            while let Ok(until) = requested.recv()
-                && sender.send(worker.ask(until)).is_ok()
+            while let Ok(Request { look, until }) = requested.recv()
+                && sender.send((look, worker.ask(until))).is_ok()
             {}
         };
         let spawned = std::thread::Builder::new().name("redoubt-ask".to_owned()).spawn(work);
@@ -181,22 +199,29 @@ impl Asked {
         Ok(Self { name, requests, answers, is_busy: false })
     }
 
-    fn ask(&mut self, until: Instant) {
+    fn ask(&mut self, request: Request) {
         // Its answer to an earlier look, which came too late.
         if self.is_busy && self.answers.try_recv().is_ok() {
             self.is_busy = false;
         }
-        self.is_busy = self.is_busy || self.requests.send(until).is_ok();
+        self.is_busy = self.is_busy || self.requests.send(request).is_ok();
     }
 
-    fn take(&mut self, until: Instant) -> std::result::Result<Answer, String> {
-        match self.answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(answer) => {
-                self.is_busy = false;
-                answer
+    /// The answer to this request, if it comes before `end`.
+    fn take(&mut self, request: Request, end: Instant) -> std::result::Result<Answer, String> {
+        loop {
+            match self.answers.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok((look, answer)) => {
+                    self.is_busy = false;
+                    if look == request.look {
+                        return answer;
+                    }
+                    // The thread was busy with an earlier look until now.
+                    self.ask(request);
+                }
+                Err(RecvTimeoutError::Timeout) => return Err(no_answer()),
+                Err(RecvTimeoutError::Disconnected) => return Err("an internal error".to_owned()),
             }
-            Err(RecvTimeoutError::Timeout) => Err(no_answer()),
-            Err(RecvTimeoutError::Disconnected) => Err("an internal error".to_owned()),
         }
     }
 }
@@ -218,7 +243,7 @@ impl Worker {
                 return Ok(answer);
             }
         }
-        let connection = Connection::open(&self.address, &self.user, self.password.as_deref(), until)?;
+        let connection = Connection::open(&mut self.dialer, &self.user, self.password.as_deref(), until)?;
         Answer::read(self.connection.insert(connection))
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod args;
 mod create;
+mod dial;
 mod look;
 mod metrics;
 mod page;

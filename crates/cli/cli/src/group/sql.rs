@@ -8,14 +8,10 @@
 //! Layout of a packet: length in 3 bytes (little-endian), sequence number in 1 byte, payload. A payload of the greatest
 //! length would continue in the next packet; no answer to these statements is near it, so it is an error.
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use super::dial::{DialError, Dialer, Socket, time_up_to};
 use sha1::{Digest, Sha1};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const PROTOCOL_VERSION: u8 = 10;
 const MAX_PAYLOAD_LEN: usize = (1 << 24) - 1;
@@ -43,20 +39,6 @@ const _: () = assert!(MAX_ANSWER_BYTES < MAX_PAYLOAD_LEN, "an answer fits into o
 /// A cell of a row without a value.
 const NULL_CELL: u8 = 0xfb;
 
-/// Address of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    /// Its socket.
-    Socket(PathBuf),
-    /// Over the network.
-    Tcp {
-        /// Name or address.
-        host: String,
-        /// Port.
-        port: u16,
-    },
-}
-
 /// Reason why a server did not answer a statement.
 #[derive(Debug, thiserror::Error)]
 pub enum SqlError {
@@ -68,6 +50,9 @@ pub enum SqlError {
         /// Reason of the failure.
         source: std::io::Error,
     },
+    /// The look-up of the host name is not finished at the deadline.
+    #[error("the look-up of its name is not finished yet")]
+    NameIsLate,
     /// The server refuses.
     #[error("ERROR {code}{state}: {message}")]
     Server {
@@ -111,20 +96,6 @@ struct Timed {
     until: Instant,
 }
 
-enum Socket {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-/// The time up to a deadline.
-///
-/// # Errors
-/// `TimedOut` if there is none.
-fn time_up_to(until: Instant) -> std::io::Result<Duration> {
-    let left = until.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
 impl Read for Timed {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         let timeout = Some(time_up_to(self.until)?);
@@ -157,13 +128,15 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and logs in. All calls on the connection end at `until`; only the look-up of a host name may take
-    /// longer.
+    /// Connects and logs in. All calls on the connection end at `until`.
     ///
     /// # Errors
     /// [`SqlError`].
-    pub fn open(address: &Address, user: &str, password: Option<&str>, until: Instant) -> Result<Self> {
-        let socket = dial(address, until).map_err(failed("connect"))?;
+    pub fn open(dialer: &mut Dialer, user: &str, password: Option<&str>, until: Instant) -> Result<Self> {
+        let socket = dialer.dial(until).map_err(|error| match error {
+            DialError::NameIsLate => SqlError::NameIsLate,
+            DialError::Io(source) => SqlError::Io { action: "connect", source },
+        })?;
         let stream = Timed { socket, until };
         let mut connection = Self { stream, sequence: 0 };
         connection.log_in(user, password.unwrap_or_default().as_bytes())?;
@@ -258,34 +231,6 @@ impl Connection {
         self.stream.read_exact(&mut payload).map_err(failed("receive from the server"))?;
         if payload.first() == Some(&ERROR) { Err(server_error(&payload)) } else { Ok(payload) }
     }
-}
-
-fn dial(address: &Address, until: Instant) -> std::io::Result<Socket> {
-    match address {
-        Address::Socket(path) => connect_unix(path, until).map(Socket::Unix),
-        Address::Tcp { host, port } => {
-            let mut last = ErrorKind::AddrNotAvailable.into();
-            for address in (host.as_str(), *port).to_socket_addrs()? {
-                match TcpStream::connect_timeout(&address, time_up_to(until)?) {
-                    Ok(stream) => {
-                        stream.set_nodelay(true)?;
-                        return Ok(Socket::Tcp(stream));
-                    }
-                    Err(error) => last = error,
-                }
-            }
-            Err(last)
-        }
-    }
-}
-
-/// A server that accepts no connections fills its backlog; further connects wait then. The send timeout limits that.
-fn connect_unix(path: &Path, until: Instant) -> std::io::Result<UnixStream> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    let address = SocketAddrUnix::new(path)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(time_up_to(until)?))?;
-    connect(&socket, &address)?;
-    Ok(socket.into())
 }
 
 /// Code, and after a `#` the SQL state, which a refusal before the login does not have.

@@ -1,10 +1,14 @@
 use super::*;
+use redoubt_test_support::port::ClosedPort;
+use redoubt_test_support::wait::GUARD;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex};
 
 /// The answer of a server of a group.
 fn answer(name: &str, state: &str, epoch: u64, committed: i64, members: &[String]) -> Answer {
@@ -170,14 +174,148 @@ fn thread_that_does_not_return_is_asked_again_later() {
     let (sender, answers) = mpsc::channel();
     let mut asked = Asked { name: "db1".to_owned(), requests, answers, is_busy: false };
     let now = Instant::now();
-    for _ in 0..2 {
-        asked.ask(now);
-        assert_eq!(asked.take(now), Err(no_answer()));
+    let request = |look| Request { look, until: now };
+    for look in 1..=2 {
+        asked.ask(request(look));
+        assert_eq!(asked.take(request(look), now), Err(no_answer()));
     }
     assert_eq!(requested.try_iter().count(), 1, "it is busy");
-    sender.send(Err("late".to_owned())).unwrap();
-    asked.ask(now);
+    sender.send((1, Err("late".to_owned()))).unwrap();
+    asked.ask(request(3));
     assert_eq!(requested.try_iter().count(), 1);
-    sender.send(Err("in time".to_owned())).unwrap();
-    assert_eq!(asked.take(now + ANSWER_TIMEOUT), Err("in time".to_owned()));
+    sender.send((3, Err("in time".to_owned()))).unwrap();
+    assert_eq!(asked.take(request(3), now + GUARD), Err("in time".to_owned()));
+}
+
+/// Address where connections are neither accepted nor refused: the only place in the backlog is taken, so the kernel
+/// drops all further packets that would open one.
+fn address_without_answer() -> (SocketAddr, (TcpListener, TcpStream)) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let first = TcpStream::connect(address).unwrap();
+    let mut list = [PollFd::new(&listener, PollFlags::IN)];
+    poll(&mut list, None).unwrap();
+    (address, (listener, first))
+}
+
+fn packet(payload: &[u8]) -> Vec<u8> {
+    let header = (payload.len() as u32).to_le_bytes();
+    [&header[..3], &[0], payload].concat()
+}
+
+fn receive(client: &mut TcpStream) {
+    let mut header = [0; 4];
+    client.read_exact(&mut header).unwrap();
+    let len = u32::from_le_bytes([header[0], header[1], header[2], 0]) as usize;
+    client.read_exact(&mut vec![0; len]).unwrap();
+}
+
+/// The rows of a statement, with two columns.
+fn rows(cells: &[(&str, &str)]) -> Vec<u8> {
+    let end = packet(&[0xfe, 0, 0, 0, 0]);
+    let cell = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+    let row = |(name, value): &(&str, &str)| packet(&[cell(name), cell(value)].concat());
+    let definitions = [packet(&[2]), packet(b"a"), packet(b"b"), end.clone()].concat();
+    [definitions, cells.iter().flat_map(row).collect(), end].concat()
+}
+
+/// A server with one client. It answers one look for each state that it receives. Returns its address, and the reports
+/// of requests that arrive.
+fn server(states: mpsc::Receiver<&'static str>) -> (SocketAddr, mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (arrived, arrivals) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let greeting = [&[10][..], b"11.4\0", &[1; 4], &[2; 8], &[0; 19], &[3; 12], &[0]].concat();
+        client.write_all(&packet(&greeting)).unwrap();
+        receive(&mut client);
+        client.write_all(&packet(&[0, 0, 0])).unwrap();
+        loop {
+            receive(&mut client);
+            arrived.send(()).unwrap();
+            let Ok(state) = states.recv() else { return };
+            client.write_all(&rows(&[("wsrep_local_state_comment", state)])).unwrap();
+            receive(&mut client);
+            client.write_all(&rows(&[("wsrep_node_name", "db1")])).unwrap();
+        }
+    });
+    (address, arrivals)
+}
+
+fn asked_by(look_up: impl Fn() -> std::io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Asked {
+    let address = Address::Tcp { host: "db1.test".to_owned(), port: 3306 };
+    let dialer = Dialer::with_look_up(address, Arc::new(move |_: &str, _: u16| look_up()));
+    let worker = Worker { dialer, user: "root".to_owned(), password: None, connection: None };
+    Asked::start("db1.test".to_owned(), worker).unwrap()
+}
+
+fn state(answer: std::result::Result<Answer, String>) -> std::result::Result<String, String> {
+    answer.map(|answer| answer.state().to_owned())
+}
+
+/// The kernel tries for more than two minutes to reach the first address. The deadline is before that.
+#[test]
+fn address_without_answer_does_not_hide_the_next_one() {
+    let (silent, _held) = address_without_answer();
+    let (states, states_of_server) = mpsc::channel();
+    let (good, _arrivals) = server(states_of_server);
+    states.send("Synced").unwrap();
+    let mut asked = asked_by(move || Ok(vec![silent, good]));
+    let request = Request { look: 1, until: Instant::now() + Duration::from_secs(60) };
+    asked.ask(request);
+    assert_eq!(state(asked.take(request, request.until + GUARD)), Ok("Synced".to_owned()));
+}
+
+#[test]
+fn refusals_of_all_addresses_are_the_error() {
+    let closed = [ClosedPort::take(), ClosedPort::take()];
+    let addresses: Vec<_> = closed.iter().map(ClosedPort::address).collect();
+    let mut asked = asked_by(move || Ok(addresses.clone()));
+    let request = Request { look: 1, until: Instant::now() + GUARD };
+    asked.ask(request);
+    let error = state(asked.take(request, request.until)).unwrap_err();
+    assert!(error.starts_with("cannot connect: Connection refused"), "{error}");
+}
+
+/// The first look ends before the name server answers. Its answer serves the second look.
+#[test]
+fn late_answer_of_a_name_server_serves_the_next_look() {
+    let (states, states_of_server) = mpsc::channel();
+    let (address, _arrivals) = server(states_of_server);
+    states.send("Synced").unwrap();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let mut asked = asked_by(move || {
+        // The second look-up fails.
+        released.lock().unwrap().recv().map_err(std::io::Error::other)?;
+        Ok(vec![address])
+    });
+    let first = Request { look: 1, until: Instant::now() };
+    asked.ask(first);
+    let late = state(asked.take(first, Instant::now() + GUARD));
+    assert_eq!(late, Err("the look-up of its name is not finished yet".to_owned()));
+    release.send(()).unwrap();
+    drop(release);
+    let second = Request { look: 2, until: Instant::now() + GUARD };
+    asked.ask(second);
+    assert_eq!(state(asked.take(second, second.until)), Ok("Synced".to_owned()));
+}
+
+/// The answer to the first look comes during the second one.
+#[test]
+fn late_answer_of_a_server_is_not_the_next_looks() {
+    let (states, states_of_server) = mpsc::channel();
+    let (address, arrivals) = server(states_of_server);
+    let mut asked = asked_by(move || Ok(vec![address]));
+    let until = Instant::now() + GUARD;
+    let (first, second) = (Request { look: 1, until }, Request { look: 2, until });
+    asked.ask(first);
+    arrivals.recv().unwrap();
+    assert_eq!(state(asked.take(first, Instant::now())), Err(no_answer()));
+    asked.ask(second);
+    states.send("Joining").unwrap();
+    states.send("Synced").unwrap();
+    assert_eq!(state(asked.take(second, until)), Ok("Synced".to_owned()));
 }

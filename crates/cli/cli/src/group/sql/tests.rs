@@ -1,4 +1,6 @@
 use super::*;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 const SCRAMBLE: &[u8; SCRAMBLE_LEN] = b"abcdefgh0123456789AB";
 
