@@ -205,7 +205,7 @@ pub fn may_keep(head: &[u8]) -> Result<bool, BadFile> {
     Ok(word(head, HOLDS_WORD)? != 0 && word(head, END_WORD)? > word(head, DURABLE_WORD)?)
 }
 
-/// What the node has confirmed to the last session of a file, whether or not that session left anything.
+/// Position that the node has confirmed to the last session of a file, whether or not that session left anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Confirmed {
     /// Generation of the session's attachment.

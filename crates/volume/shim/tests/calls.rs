@@ -259,7 +259,7 @@ fn make_refused_calls() {
         let (null, at) = (std::ptr::null_mut(), std::ptr::null_mut());
         refused(libc::splice(pipe[0], null, fd, at, 7, 0) as i64, libc::EOPNOTSUPP);
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // Nobody would hear of changes before the end of the mapping, which a killed server does not reach.
+        // The library would see changes at the end of the mapping only, which a killed server does not reach.
         let mapped = libc::mmap(std::ptr::null_mut(), 4096, protection, libc::MAP_SHARED, fd, 0);
         refused(mapped as i64, libc::ENODEV);
         let log = open("tc.log");

@@ -179,7 +179,7 @@ impl DataDirectory {
         }
         let known: BTreeSet<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
         self.remove_others("", &known, server)?;
-        // What the host has of its own stays, whatever an earlier server put into the volume there.
+        // Files of this host stay, even if the volume has files of the same names from an earlier server.
         let (local, entries): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| local_directory_of(&entry.path, server).is_some());
         check_no_table(&local, server)?;

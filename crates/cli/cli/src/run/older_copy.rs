@@ -2,21 +2,21 @@
 //! were acknowledged.
 //!
 //! The server's host knows better: the marker of the data directory has the generation of its last attach, and
-//! `.redoubt-unsent` the position up to which the node had confirmed the stream. Neither ever falls on one volume. A host
-//! with an empty data directory knows nothing, and cannot refuse.
+//! `.redoubt-unsent` the position up to which the node had confirmed the stream. Neither ever falls on one volume. With an
+//! empty data directory there is nothing to compare with.
 
 use crate::error::{CliError, Result};
 use redoubt_resend_queue::layout::Confirmed;
 use redoubt_wire::control::VolumeStatus;
 
-/// What a data directory knows of its volume.
+/// Facts on a volume in a data directory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known {
     /// Generation of the last attach from it.
     pub generation: Option<u64>,
     /// The volume has this generation from another attach.
     pub is_of_other_history: bool,
-    /// What the node has confirmed to the last server on it.
+    /// Position that the node has confirmed to the last server on it.
     pub confirmed: Option<Confirmed>,
 }
 

@@ -323,14 +323,14 @@ fn local_files(settings: &Settings, datadir: &Path) -> Vec<String> {
         let parts = relative.components().filter(|part| *part != std::path::Component::CurDir);
         // A path out of the data directory, and the data directory itself, are no names in it.
         let name = parts.map(plain).collect::<Option<Vec<_>>>()?.join("/");
-        // The list is handed on with colons between the names.
+        // The library gets the list with colons between the names.
         (!name.is_empty() && !name.contains([':', '*'])).then_some(name)
     };
     let mut names = Vec::new();
     for option in ["pid-file", "log-error", "general-log-file", "slow-query-log-file", "socket"] {
         names.extend(value(option).and_then(within));
     }
-    // Temporary tablespaces are made anew at each start.
+    // Temporary tablespaces are new at each start.
     let temporary = value("innodb-temp-data-file-path").unwrap_or_default().split(';');
     names.extend(temporary.filter_map(|file| within(file.split(':').next().unwrap_or_default())));
     // Directories that the server makes no databases of.

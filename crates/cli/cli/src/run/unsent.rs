@@ -33,7 +33,7 @@ pub struct Unsent {
     path: PathBuf,
     file: Option<File>,
     left: Option<Left>,
-    /// Volume of the file, and what its node has confirmed.
+    /// Volume of the file, and the position that its node has confirmed.
     confirmed: Option<(String, Confirmed)>,
 }
 
@@ -93,7 +93,7 @@ impl Unsent {
         ))
     }
 
-    /// What the node has confirmed to the last server here on this volume.
+    /// Position that the node has confirmed to the last server here on this volume.
     pub fn confirmed(&self, volume_id: &str) -> Option<Confirmed> {
         self.confirmed.as_ref().filter(|(of, _)| of == volume_id).map(|(_, confirmed)| *confirmed)
     }

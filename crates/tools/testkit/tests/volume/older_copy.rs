@@ -123,9 +123,9 @@ fn older_directory_of_the_node_is_refused_and_can_be_accepted() {
 }
 
 #[test]
-fn log_that_lacks_confirmed_rows_is_refused_in_the_same_generation() {
+fn shorter_log_is_refused_in_the_same_generation() {
     let mut setup = setup();
-    // The server goes on meanwhile, as one does while a snapshot of the node's disk is taken.
+    // The server runs meanwhile, as one does while a snapshot of the node's disk is taken.
     setup.node.kill9().unwrap();
     setup.keep("in the middle");
     setup.node.start().unwrap();

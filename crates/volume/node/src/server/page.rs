@@ -1,7 +1,7 @@
 //! A page connection of a server: one request, one reply, in turn.
 //!
 //! Invariant: a server that is fenced, or whose volume has stopped, receives no error: the node closes the connection.
-//! A server can go on after an I/O error: a rollback leaves the page out, and its redo may still become durable. After
+//! A server can continue after an I/O error: a rollback leaves the page out, and its redo may still become durable. After
 //! a closed connection the library connects again, is refused in the greeting or told by a notice, and ends the server.
 
 use super::io::{FrameReader, FrameWriter};
