@@ -20,6 +20,8 @@ use redoubt_workload::sql::{connect, execute};
 const READY_WITHIN: Duration = Duration::from_secs(120);
 /// Exit status of `redoubt run --no-takeover` when another server has the volume.
 const TAKEN_OVER: i32 = 3;
+/// Exit status of `redoubt run` for a node with an older copy of the volume.
+const OLDER_COPY: i32 = 4;
 /// The command, two tools and three libraries.
 const PROGRAMS: usize = 6;
 
@@ -400,7 +402,10 @@ fn the_units_command_lines_start_node_and_server_which_say_when_they_are_ready()
     let installed = Installed::new();
     let root = installed.directory.path();
     assert_eq!(setting(&installed.unit, "Type"), "notify");
-    assert_eq!(setting(&installed.drop_in, "RestartPreventExitStatus"), format!("2 {TAKEN_OVER}"));
+    assert_eq!(
+        setting(&installed.drop_in, "RestartPreventExitStatus"),
+        format!("2 {TAKEN_OVER} {OLDER_COPY}")
+    );
     let no_takeover = setting(&installed.drop_in, "Environment").split_once('=').unwrap().1.to_owned();
     assert_eq!(no_takeover, "--no-takeover");
 
