@@ -120,7 +120,9 @@ fn attach(
     // An attach elsewhere since the first look is refused; one from here, whose answer was lost, is not.
     let seen = if directory.made_last_attach(&now.volume) { &now } else { &first };
     let seen_generation = client.seen_generation(seen.volume.generation);
-    if now.accepted.is_some() {
+    // The first look decided that nothing was sent, so it counts even if the second one finds nothing to accept.
+    let is_older = first.accepted.is_some() || now.accepted.is_some();
+    if is_older {
         // The marker falls with the volume, so that this is asked for once only.
         directory.note_attached(now.volume.generation)?;
     }
@@ -131,7 +133,7 @@ fn attach(
         other => return Err(client.unexpected(&other)),
     };
     directory.note_attached(attachment.generation)?;
-    if now.accepted.is_some() {
+    if is_older {
         unsent.start_anew()?;
         unsent.prepare(&now.volume.volume_id, owner)?;
     }
