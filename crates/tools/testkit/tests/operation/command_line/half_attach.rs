@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -77,61 +77,71 @@ fn generation(node: &Node) -> u64 {
     node.status("v").unwrap()["volumes"][0]["generation"].as_u64().unwrap()
 }
 
-#[test]
-fn failed_attaches_do_not_lock_their_directory_out() {
+/// A node with a volume, and two data directories for it.
+struct Setup {
+    node: Node,
+    redoubt: PathBuf,
+    address: String,
+    own: PathBuf,
+    other: PathBuf,
+    /// Holds both.
+    _directory: tempfile::TempDir,
+}
+
+fn setup() -> Setup {
     let node = node();
     node.create_volume("v").unwrap();
-    let redoubt = find_redoubt().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (own, other) = (directory.path().join("own"), directory.path().join("other"));
-    let address = node.address().to_string();
-    let run = |datadir: &Path| Outcome::of(&redoubt, arguments(&address, datadir), PATIENCE).unwrap();
-    run(&own).require_success().unwrap();
-    assert_eq!(generation(&node), 1);
+    let (redoubt, address) = (find_redoubt().unwrap(), node.address().to_string());
+    Setup { node, redoubt, address, own, other, _directory: directory }
+}
+
+#[test]
+fn failed_attaches_do_not_lock_their_directory_out() {
+    let Setup { node, redoubt, address, own, other, .. } = &setup();
+    let run = |datadir: &Path| Outcome::of(redoubt, arguments(address, datadir), PATIENCE).unwrap();
+    run(own).require_success().unwrap();
+    assert_eq!(generation(node), 1);
 
     let cut = proxy(node.address(), Attach::WithoutAnswer).to_string();
-    let mut half = Command::new(&redoubt);
-    half.args(arguments(&cut, &own)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut half = Command::new(redoubt);
+    half.args(arguments(&cut, own)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut half = half.spawn().unwrap();
-    poll_until("the attach without answer", PATIENCE, || Ok((generation(&node) == 2).then_some(()))).unwrap();
+    poll_until("the attach without answer", PATIENCE, || Ok((generation(node) == 2).then_some(()))).unwrap();
     half.kill().unwrap();
     half.wait().unwrap();
 
     // The next one fails before it reaches the node.
     let lost = proxy(node.address(), Attach::Lost).to_string();
-    let failed = Outcome::of(&redoubt, arguments(&lost, &own), PATIENCE).unwrap();
+    let failed = Outcome::of(redoubt, arguments(&lost, own), PATIENCE).unwrap();
     failed.require_failure(super::FAILED, &["connection"]).unwrap();
-    assert_eq!(generation(&node), 2);
+    assert_eq!(generation(node), 2);
 
-    run(&own).require_success().unwrap();
-    assert_eq!(generation(&node), 3);
+    run(own).require_success().unwrap();
+    assert_eq!(generation(node), 3);
     // Another directory takes the volume; then the first is refused, whatever it had begun before.
     let taking: Vec<_> =
-        arguments(&address, &other).into_iter().filter(|word| *word != "--no-takeover").collect();
-    Outcome::of(&redoubt, taking, PATIENCE).unwrap().require_success().unwrap();
-    run(&own).require_failure(TAKEN_OVER, &["--no-takeover", "attached by"]).unwrap();
+        arguments(address, other).into_iter().filter(|word| *word != "--no-takeover").collect();
+    Outcome::of(redoubt, taking, PATIENCE).unwrap().require_success().unwrap();
+    run(own).require_failure(TAKEN_OVER, &["--no-takeover", "attached by"]).unwrap();
 }
 
 #[test]
 fn attach_is_refused_if_another_one_came_before_it() {
-    let node = node();
-    node.create_volume("v").unwrap();
-    let redoubt = find_redoubt().unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let (own, other) = (directory.path().join("own"), directory.path().join("other"));
-    let address = node.address().to_string();
+    let Setup { node, redoubt, address, own, other, .. } = &setup();
     let after_other = {
-        let (redoubt, address, other) = (redoubt.clone(), address.clone(), other);
+        let (redoubt, address, other) = (redoubt.clone(), address.clone(), other.clone());
         Attach::After(Arc::new(move || {
             let outcome = Outcome::of(&redoubt, arguments(&address, &other), PATIENCE).unwrap();
             outcome.require_success().unwrap();
         }))
     };
     let late = proxy(node.address(), after_other).to_string();
-    let taking: Vec<_> = arguments(&late, &own).into_iter().filter(|word| *word != "--no-takeover").collect();
-    let refused = Outcome::of(&redoubt, taking, PATIENCE).unwrap();
+    let taking: Vec<_> = arguments(&late, own).into_iter().filter(|word| *word != "--no-takeover").collect();
+    let refused = Outcome::of(redoubt, taking, PATIENCE).unwrap();
     refused
         .require_failure(super::FAILED, &["other", "since this command read", "No server was fenced"])
         .unwrap();
-    assert_eq!(generation(&node), 1);
+    assert_eq!(generation(node), 1);
 }
