@@ -49,6 +49,15 @@ fn kind(mode: u32) -> FileType {
 }
 
 impl Requests {
+    /// A file or a directory.
+    fn close(&self, handle: FileHandle, reply: ReplyEmpty) {
+        let closed = guarded(|| {
+            self.0.close(handle.0);
+            Ok(())
+        });
+        reply_empty(closed, reply);
+    }
+
     fn attributes(&self, node: u64, meta: Meta) -> FileAttr {
         let ((uid, gid), time) = (self.0.owner(), self.0.time());
         let kind = kind(meta.mode);
@@ -261,11 +270,7 @@ impl Filesystem for Requests {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let closed = guarded(|| {
-            self.0.close(handle.0);
-            Ok(())
-        });
-        reply_empty(closed, reply);
+        self.close(handle, reply);
     }
 
     /// Changes go away with the view.
@@ -295,11 +300,7 @@ impl Filesystem for Requests {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        let closed = guarded(|| {
-            self.0.close(handle.0);
-            Ok(())
-        });
-        reply_empty(closed, reply);
+        self.close(handle, reply);
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
