@@ -1,14 +1,14 @@
 //! Command line: sub-commands, options and their help.
 
 pub use crate::doctor::args::DoctorArguments;
-use crate::error::Result;
 use crate::group::args::GroupCommand;
-pub use crate::import::args::{ImportArguments, LayoutArguments};
+pub use crate::import::args::ImportArguments;
 use crate::net::args::NetCommand;
 use crate::run::args::RunArguments;
 use crate::tls::TlsArguments;
 use crate::tool::ToolArguments;
 use clap::{Args, Parser, Subcommand};
+use redoubt_client::Result;
 use redoubt_transport::{Connector, CredentialFiles};
 use std::path::PathBuf;
 

@@ -1,97 +1,16 @@
 //! Errors of the command: each is one line for a person.
 
+use redoubt_client::{ClientError, advice};
 use redoubt_node::NodeError;
 use redoubt_readers::fuse::MountError;
-use redoubt_wire::WireError;
-use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// An error of the command.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// A file operation failed.
-    #[error("cannot {action} {}: {source}{}", path.display(), advice(source))]
-    Io {
-        /// The attempted action.
-        action: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// The node cannot be reached.
-    #[error(
-        "cannot reach the storage node at {address}: {source}; check the address, and that `redoubt node` runs there"
-    )]
-    Connect {
-        /// Address of the node.
-        address: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// One side rejects the certificate of the other.
-    #[error("TLS authentication with the storage node at {address} failed: {why}")]
-    Trust {
-        /// Address of the node.
-        address: String,
-        /// Why, and what to do.
-        why: String,
-    },
-    /// The connection broke.
-    #[error(
-        "connection to the storage node at {address} broke: {source}; see the node's log, then try again"
-    )]
-    Connection {
-        /// Address of the node.
-        address: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The peer accepted the connection but does not answer.
-    #[error(
-        "{address} accepted the connection but sent nothing for {} s; check that a storage node listens there",
-        after.as_secs()
-    )]
-    Silent {
-        /// Address of the peer.
-        address: String,
-        /// Duration of the wait.
-        after: Duration,
-    },
-    /// The peer is not a node.
-    #[error("{address} did not send a Redoubt handshake: {source}; check the address")]
-    NotANode {
-        /// Address of the peer.
-        address: String,
-        /// The protocol error.
-        source: WireError,
-    },
-    /// The node sent something that is not understood.
-    #[error("storage node at {address}: {source}")]
-    Wire {
-        /// Address of the node.
-        address: String,
-        /// The protocol error.
-        source: WireError,
-    },
-    /// The node is of an earlier version, without something that is needed.
-    #[error(
-        "{what} needs a newer storage node: the one at {address} has protocol version {version} without the feature {name:?}; upgrade the node, then try again"
-    )]
-    NodeLacks {
-        /// The server or the operation that needs it.
-        what: String,
-        /// Address of the node.
-        address: String,
-        /// The agreed version.
-        version: u16,
-        /// The feature.
-        name: &'static str,
-    },
-    /// The node refused.
-    #[error("{0}")]
-    Node(String),
+    /// An operation on a node, a volume or a file failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// The node itself failed.
     #[error("{source}{}", node_advice(source))]
     Failed {
@@ -108,44 +27,23 @@ pub enum CliError {
     /// Something the user has to change.
     #[error("{0}")]
     Usage(String),
-    /// Options that need experimental device code, in a build without it.
-    #[error("{0}")]
-    Experimental(String),
-    /// The volume is another server's, and was not to be taken from it.
-    #[error("{0}")]
-    TakenOver(String),
-    /// The node lacks what it has acknowledged before.
-    #[error("{0}")]
-    OlderCopy(String),
 }
 
 impl CliError {
     /// An I/O error with what was attempted.
     pub fn io(action: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
-        Self::Io { action, path: path.into(), source }
+        Self::Client(ClientError::io(action, path, source))
     }
 
     /// Exit status of a command that ends with it. systemd units distinguish them.
     pub const fn exit_status(&self) -> u8 {
         match self {
-            Self::TakenOver(_) => 3,
-            Self::Experimental(_) => 2,
-            Self::OlderCopy(_) => 4,
+            Self::Client(ClientError::TakenOver(_)) => 3,
+            // The unit of a node does not start it again after this status.
+            Self::Client(ClientError::Experimental(_)) => 2,
+            Self::Client(ClientError::OlderCopy(_)) => 4,
             _ => 1,
         }
-    }
-}
-
-/// Advice about a file error whose text has none.
-fn advice(error: &std::io::Error) -> &'static str {
-    match error.kind() {
-        ErrorKind::PermissionDenied => "; check the owner and the permissions",
-        ErrorKind::ReadOnlyFilesystem => {
-            "; the file system is mounted read-only: use another place, or remount it"
-        }
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space, or use another place",
-        ErrorKind::NotADirectory => "; a directory is needed there",
-        _ => "",
     }
 }
 
@@ -167,3 +65,18 @@ fn node_advice(error: &NodeError) -> &'static str {
 
 /// Result of a sub-command.
 pub type Result<T> = std::result::Result<T, CliError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_status_tells_refusals_apart() {
+        let status = |error: ClientError| CliError::from(error).exit_status();
+        assert_eq!(status(ClientError::Usage(String::new())), 1);
+        let refused = || redoubt_client::experimental::refused("--local-log");
+        assert_eq!(status(refused()), 2);
+        assert_eq!(status(ClientError::TakenOver(String::new())), 3);
+        assert_eq!(status(ClientError::OlderCopy(String::new())), 4);
+    }
+}

@@ -1,19 +1,11 @@
 //! `redoubt volume export`: a volume as a plain data directory.
 
-mod file;
-
 use crate::args::ExportArguments;
-use crate::beneath::{Beneath, check_name};
-use crate::client::Client;
-use crate::error::{CliError, Result};
-use crate::show::{Progress, bytes};
-use file::ExportedFile;
+use crate::error::Result;
+use crate::show::{Terminal, bytes};
+use redoubt_client::export;
 use redoubt_transport::Connector;
-use redoubt_wire::control::{EntryKind, Reply, Request};
 use std::path::Path;
-
-/// Files asked for that have not come. Requests are short: the node can always take this many.
-const ASKED_FILES: usize = 64;
 
 /// Writes the volume into a new directory.
 ///
@@ -26,81 +18,15 @@ pub fn run(arguments: &ExportArguments) -> Result<()> {
 /// Writes a volume into a directory that is new or empty.
 ///
 /// # Errors
-/// [`CliError::Usage`] if the directory is not empty; errors of the node; [`CliError::Io`].
+/// As [`export::write`].
 pub fn write(connector: &Connector, volume: &str, to: &Path) -> Result<()> {
-    crate::tls::check_volume(connector, volume)?;
-    let mut client = Client::connect(connector)?;
-    let attachment = match client.call(&Request::ExportBegin { volume: volume.to_owned() })? {
-        Reply::Attached(attachment) => attachment,
-        other => return Err(client.unexpected(&other)),
-    };
-    if attachment.empty {
-        return Err(CliError::Usage(format!("volume {volume} is empty: no server has written to it yet")));
-    }
-    for entry in &attachment.entries {
-        check_name(&entry.path)?;
-    }
-    prepare(to)?;
-    let total_bytes = attachment.entries.iter().map(|entry| entry.len_bytes).sum();
-    let mut progress = Progress::new("exporting", total_bytes);
-    let beneath = Beneath::open(to, None)?;
-    let (directories, files): (Vec<_>, Vec<_>) =
-        attachment.entries.iter().partition(|entry| entry.kind == EntryKind::Directory);
-    for entry in directories {
-        let directory = beneath.directory(&entry.path)?;
-        beneath.finish(&entry.path, &directory, entry.mode, 0o700)?;
-    }
-    // Each file is requested before the previous ones have arrived; the answers come in the same order.
-    let mut to_ask = files.iter();
-    let mut encrypted = 0;
-    for (number, entry) in files.iter().enumerate() {
-        let asked = if number == 0 { ASKED_FILES } else { 1 };
-        for entry in to_ask.by_ref().take(asked) {
-            client.request(&Request::ExportFile { volume: volume.to_owned(), path: entry.path.clone() })?;
-        }
-        let target = to.join(&entry.path);
-        let failed = |error| CliError::io("write", &target, error);
-        let mut file = ExportedFile::new(beneath.create_new(&entry.path)?);
-        let len_bytes = client.receive_file(|offset, piece| file.write(offset, piece).map_err(failed))?;
-        encrypted += usize::from(file.is_encrypted());
-        let (file, note) = file.finish(len_bytes).map_err(failed)?;
-        if let Some(note) = note {
-            complain!("redoubt: {} {note}", target.display());
-        }
-        beneath.finish(&entry.path, &file, entry.mode, 0o660)?;
-        progress.add(len_bytes);
-    }
-    beneath.sync()?;
-    client.call(&Request::ExportEnd { volume: volume.to_owned() })?;
-    progress.finish();
-    if encrypted > 0 {
-        complain!(
-            "redoubt: {encrypted} encrypted tablespaces are in clear in this directory. Start a server with their keys on it, which \
-             encrypts what it writes; to have all encrypted again: ALTER TABLE ... FORCE, or innodb_encryption_threads (see \
-             docs/volume/how-to/encryption.md)"
-        );
-    }
+    let exported = export::write(connector, volume, to, &Terminal)?;
     say!(
         "exported volume {volume} to {} ({} files, {}); start a stock server on it with --datadir={}",
         to.display(),
-        files.len(),
-        bytes(total_bytes),
+        exported.files,
+        bytes(exported.total_bytes),
         to.display()
     );
     Ok(())
 }
-
-fn prepare(directory: &Path) -> Result<()> {
-    crate::show::make_directory(directory)?;
-    let mut entries = std::fs::read_dir(directory).map_err(|error| CliError::io("list", directory, error))?;
-    if entries.next().is_some() {
-        return Err(CliError::Usage(format!(
-            "{} is not empty; export into a new or empty directory",
-            directory.display()
-        )));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,117 +1,31 @@
 //! `redoubt volume import`: a data directory becomes a volume.
-//!
-//! The source is only read. Pages are checked one by one. A torn page is taken from the doublewrite area if a good
-//! copy is there, or left empty if redo initialises it; otherwise the import is refused. page_compressed pages are
-//! sent uncompressed, because redo describes the uncompressed page.
 
 pub mod args;
-mod layout;
-mod log;
-mod pages;
-mod source;
 
 use crate::args::ImportArguments;
-use crate::client::Client;
-use crate::error::{CliError, Result};
-use crate::show::{Progress, bytes};
+use crate::error::Result;
+use crate::show::{Terminal, bytes};
 use crate::volume::say_key;
-use layout::Layout;
-use pages::PageSource;
-use redoubt_redo::Family;
-use redoubt_wire::control::{MAX_DATA_LEN_BYTES, Request};
-use redoubt_wire::greeting::MYSQL;
-pub use source::parse_data_file_path;
-use source::{Kind, Source, SourceFile};
-use std::os::unix::fs::FileExt;
+use redoubt_client::import::{Layout, Source, import};
 
 /// Imports a data directory.
 ///
 /// # Errors
-/// [`CliError::Usage`] if the source cannot be taken as it is; errors of the node.
+/// As [`Source::open`] and [`import`].
 pub fn run(arguments: &ImportArguments) -> Result<()> {
     let volume = &arguments.volume.name;
-    let source = Source::open(&arguments.from, Layout::of(&arguments.from, &arguments.layout)?)?;
-    let mut client = Client::connect(&arguments.volume.address.connector()?)?;
-    if source.family == Family::MySql {
-        client.require(MYSQL, || "a volume of MySQL".to_owned())?;
-    }
-    let reply = client.call(&Request::ImportBegin {
-        volume: volume.clone(),
-        family: source.family.name().to_owned(),
-        system_files: source.system_files.clone(),
-        encrypted: arguments.encryption.encrypted,
-    })?;
-    for (path, mode) in &source.directories {
-        client.call(&Request::ImportDirectory { path: path.clone(), mode: *mode })?;
-    }
-    let total_bytes: u64 = source.files.iter().map(|file| file.len_bytes).sum();
-    let mut progress = Progress::new("importing", total_bytes);
-    let mut pages = PageSource::new(&source)?;
-    for file in &source.files {
-        import_file(&mut client, file, &mut pages)?;
-        progress.add(file.len_bytes);
-    }
-    let redo_bytes = import_log(&mut client, &source)?;
-    client.call(&Request::ImportEnd)?;
-    progress.finish();
+    let layout = Layout::of(&arguments.from, &arguments.layout.places())?;
+    let source = Source::open(&arguments.from, layout, &Terminal)?;
+    let connector = arguments.volume.address.connector()?;
+    let imported = import(&connector, volume, &source, arguments.encryption.encrypted, &Terminal)?;
     say!(
         "imported {} into volume {volume}: {} files, {}, {} of redo{}",
         arguments.from.display(),
-        source.files.len(),
-        bytes(total_bytes),
-        bytes(redo_bytes),
-        pages.summary()
+        imported.files,
+        bytes(imported.total_bytes),
+        bytes(imported.redo_bytes),
+        imported.pages
     );
-    say_key(&reply);
+    say_key(&imported.begun);
     Ok(())
-}
-
-fn import_file(client: &mut Client, file: &SourceFile, pages: &mut PageSource<'_>) -> Result<()> {
-    let tablespace = matches!(file.kind, Kind::Tablespace { .. });
-    client.request(&Request::ImportFile {
-        path: file.path.clone(),
-        mode: file.mode,
-        len_bytes: file.len_bytes,
-        tablespace,
-    })?;
-    if let Some(text) = &file.text {
-        if !text.is_empty() {
-            client.upload_piece(0, text.as_bytes())?;
-        }
-        return client.upload_end().map(drop);
-    }
-    let path = &file.at;
-    let handle = std::fs::File::open(path).map_err(|error| CliError::io("open", path, error))?;
-    let mut buffer = vec![0; MAX_DATA_LEN_BYTES];
-    let mut offset = 0;
-    let mut checker = pages.checker(file, &handle)?;
-    while offset < file.len_bytes {
-        let len = (file.len_bytes - offset).min(buffer.len() as u64) as usize;
-        let piece = &mut buffer[..len];
-        handle.read_exact_at(piece, offset).map_err(|error| CliError::io("read", path, error))?;
-        checker.check(offset, piece)?;
-        // The first piece is always sent, so that the node sees page 0.
-        if offset == 0 || piece.iter().any(|byte| *byte != 0) {
-            client.upload_piece(offset, piece)?;
-        }
-        offset += len as u64;
-    }
-    drop(checker);
-    client.upload_end()?;
-    Ok(())
-}
-
-fn import_log(client: &mut Client, source: &Source) -> Result<u64> {
-    let log = &source.log;
-    client.request(&log.request())?;
-    let mut at = log.start_lsn;
-    let mut buffer = vec![0; MAX_DATA_LEN_BYTES];
-    while at < log.end_lsn {
-        let len = (log.end_lsn.0 - at.0).min(buffer.len() as u64) as usize;
-        log.read(at, &mut buffer[..len])?;
-        client.upload_piece(at.0 - log.start_lsn.0, &buffer[..len])?;
-        at = at.advance(len as u64);
-    }
-    client.upload_end()?;
-    Ok(log.end_lsn.0 - log.start_lsn.0)
 }

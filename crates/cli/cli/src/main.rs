@@ -9,14 +9,11 @@
 extern crate redoubt_console;
 
 mod args;
-mod beneath;
 mod certificates;
-mod client;
 #[cfg_attr(not(feature = "experimental-devices"), path = "no_device.rs")]
 mod device;
 mod doctor;
 mod error;
-mod experimental;
 mod export;
 mod group;
 mod import;
@@ -25,7 +22,6 @@ mod manual;
 mod net;
 mod node;
 mod notify;
-mod places;
 mod reader;
 #[cfg(test)]
 mod reference;

@@ -48,7 +48,7 @@ pub fn completions(arguments: &CompletionsArguments) {
 /// Writes the manual's pages.
 ///
 /// # Errors
-/// [`CliError::Io`].
+/// Errors of the system.
 pub fn run(arguments: &ManualArguments) -> Result<()> {
     crate::show::make_directory(&arguments.directory)?;
     let mut command = Arguments::command().disable_help_subcommand(true);

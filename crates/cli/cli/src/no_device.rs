@@ -2,14 +2,14 @@
 
 use crate::args::DeviceCommand;
 use crate::error::Result;
-use crate::experimental::refused;
+use redoubt_client::experimental::refused;
 
 /// Refuses every sub-command.
 ///
 /// # Errors
-/// [`CliError::Experimental`](crate::error::CliError::Experimental), always.
+/// [`ClientError::Experimental`](redoubt_client::ClientError::Experimental), always.
 pub fn run(command: &DeviceCommand) -> Result<()> {
     let (DeviceCommand::Format(crate::args::FormatArguments { device, .. })
     | DeviceCommand::Show(crate::args::DeviceShowArguments { device, .. })) = command;
-    Err(refused(&format!("the raw block device {}", device.display())))
+    Err(refused(&format!("the raw block device {}", device.display())).into())
 }

@@ -2,11 +2,11 @@
 
 use crate::args::{LogArguments, LogFormat, NfsArguments, NodeArguments, PageArguments, StatusPageArguments};
 use crate::error::{CliError, Result};
-use crate::experimental;
 use crate::logging;
 use crate::output::announce;
-use crate::run::datadir::ids_of;
 use crate::signals::Signals;
+use redoubt_client::attach::datadir::ids_of;
+use redoubt_client::experimental;
 use redoubt_logdev::DeviceKind;
 use redoubt_node::at_rest::{AtRest, VolumeKeys};
 use redoubt_node::memory::MemoryBudget;
@@ -207,7 +207,7 @@ fn log_options(arguments: &LogArguments) -> Result<LogOptions> {
     }
     if !experimental::IS_BUILT_IN && (arguments.pretend_pmem || device == Some(DeviceKind::Pmem)) {
         let option = if arguments.pretend_pmem { "--pretend-pmem" } else { "--log-device pmem" };
-        return Err(experimental::refused(option));
+        return Err(experimental::refused(option).into());
     }
     make_place(arguments.log_path.as_deref())?;
     Ok(LogOptions {
@@ -247,7 +247,7 @@ fn make_place(path: Option<&Path>) -> Result<()> {
     match path {
         Some(path) if !redoubt_node::place::is_block_device(path) => make_private_directory(path),
         Some(path) if !experimental::IS_BUILT_IN => {
-            Err(experimental::refused(&format!("the raw block device {}", path.display())))
+            Err(experimental::refused(&format!("the raw block device {}", path.display())).into())
         }
         _ => Ok(()),
     }
@@ -256,7 +256,7 @@ fn make_place(path: Option<&Path>) -> Result<()> {
 /// Makes a directory that only its owner can read: it will hold whole databases.
 fn make_private_directory(path: &Path) -> Result<()> {
     if path.exists() {
-        return crate::show::make_directory(path);
+        return Ok(crate::show::make_directory(path)?);
     }
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| CliError::io("create", path, error))

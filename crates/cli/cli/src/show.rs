@@ -2,9 +2,11 @@
 
 use crate::error::{CliError, Result};
 use indicatif::{ProgressBar, ProgressStyle};
+use redoubt_client::events::Events;
+pub use redoubt_client::events::bytes;
+pub use redoubt_client::files::make_directory;
 use serde::Serialize;
 use std::io::{BufRead, IsTerminal};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Rows under a heading, columns aligned.
@@ -44,33 +46,10 @@ impl Table {
     }
 }
 
-/// `1.5 MiB`.
-pub fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = count as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
-
-/// Makes a directory that a person named, with its parents, unless it is there.
-///
-/// # Errors
-/// [`CliError::Usage`] if something else is there; [`CliError::Io`].
-pub fn make_directory(path: &Path) -> Result<()> {
-    if path.exists() && !path.is_dir() {
-        return Err(CliError::Usage(format!("{} is not a directory; name another place", path.display())));
-    }
-    std::fs::create_dir_all(path).map_err(|error| CliError::io("create", path, error))
-}
-
 /// Asks a person to type `expected`; `doing` is what needs the answer.
 ///
 /// # Errors
-/// [`CliError::Usage`] without a terminal; [`CliError::Io`].
+/// [`CliError::Usage`] without a terminal; errors of the system.
 pub fn confirm(doing: &str, question: &str, expected: &str) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
         return Err(CliError::Usage(format!("{doing} needs --yes without a terminal")));
@@ -87,7 +66,7 @@ pub fn confirm(doing: &str, question: &str, expected: &str) -> Result<bool> {
 /// Prints a value as indented JSON.
 ///
 /// # Errors
-/// [`CliError::Io`].
+/// Errors of the system.
 pub fn print_json<T: Serialize>(value: &T) -> Result<()> {
     let text =
         serde_json::to_string_pretty(value).map_err(|error| CliError::io("write", "JSON", error.into()))?;
@@ -95,8 +74,21 @@ pub fn print_json<T: Serialize>(value: &T) -> Result<()> {
     Ok(())
 }
 
+/// Shows what is reported on standard error.
+pub struct Terminal;
+
+impl Events for Terminal {
+    fn note(&self, text: &str) {
+        complain!("redoubt: {text}");
+    }
+
+    fn begin(&self, what: &'static str, total_bytes: u64) -> Box<dyn redoubt_client::events::Progress> {
+        Box::new(Progress::new(what, total_bytes))
+    }
+}
+
 /// Progress of long work: a bar on a terminal, a line every few seconds elsewhere.
-pub struct Progress {
+struct Progress {
     bar: Option<ProgressBar>,
     what: &'static str,
     total_bytes: u64,
@@ -106,7 +98,7 @@ pub struct Progress {
 
 impl Progress {
     /// Starts at 0 of `total_bytes`.
-    pub fn new(what: &'static str, total_bytes: u64) -> Self {
+    fn new(what: &'static str, total_bytes: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template(
                 "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} ETA {eta}",
@@ -119,9 +111,10 @@ impl Progress {
         });
         Self { bar, what, total_bytes, done_bytes: 0, said: Instant::now() }
     }
+}
 
-    /// Adds to the completed bytes.
-    pub fn add(&mut self, count: u64) {
+impl redoubt_client::events::Progress for Progress {
+    fn add(&mut self, count: u64) {
         self.done_bytes += count;
         if let Some(bar) = &self.bar {
             bar.set_position(self.done_bytes);
@@ -131,22 +124,9 @@ impl Progress {
         }
     }
 
-    /// All is done.
-    pub fn finish(self) {
+    fn finish(self: Box<Self>) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bytes;
-
-    #[test]
-    fn byte_counts_are_readable() {
-        assert_eq!(bytes(17), "17 B");
-        assert_eq!(bytes(1536), "1.5 KiB");
-        assert_eq!(bytes(3 << 30), "3.0 GiB");
     }
 }

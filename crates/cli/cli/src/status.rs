@@ -1,13 +1,12 @@
 //! `redoubt status`.
 
 use crate::args::StatusArguments;
-use crate::client::Client;
-use crate::error::{CliError, Result};
+use crate::error::Result;
 use crate::show::{bytes, print_json};
 use crate::watch::Watch;
-use redoubt_transport::Connector;
+use redoubt_client::volumes;
 use redoubt_transport::certificate::time_text;
-use redoubt_wire::control::{NodeStatus, Reply, Request, VolumeStatus};
+use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use std::time::Duration;
 
 /// Shows a node and its volumes.
@@ -19,12 +18,12 @@ pub fn run(arguments: &StatusArguments) -> Result<()> {
         return crate::run::local_log::status::run(datadir, arguments.json);
     }
     let connector = arguments.address.connector()?;
-    let look = || {
-        let mut node = fetch(&connector)?;
+    let look = || -> Result<NodeStatus> {
+        let mut node = volumes::status(&connector)?;
         if let Some(name) = &arguments.volume {
             node.volumes.retain(|volume| volume.name == *name);
             if node.volumes.is_empty() {
-                return Err(no_volume(name));
+                return Err(volumes::missing(name).into());
             }
         }
         Ok(node)
@@ -61,32 +60,6 @@ pub fn run(arguments: &StatusArguments) -> Result<()> {
         print_volume(volume);
     }
     Ok(())
-}
-
-/// State of a node.
-///
-/// # Errors
-/// Errors of the node.
-pub fn fetch(connector: &Connector) -> Result<NodeStatus> {
-    let mut client = Client::connect(connector)?;
-    match client.call(&Request::Status)? {
-        Reply::Status(status) => Ok(status),
-        other => Err(client.unexpected(&other)),
-    }
-}
-
-/// State of a volume.
-///
-/// # Errors
-/// [`CliError::Usage`] if there is no such volume.
-pub fn fetch_volume(connector: &Connector, name: &str) -> Result<VolumeStatus> {
-    crate::tls::check_volume(connector, name)?;
-    let node = fetch(connector)?;
-    node.volumes.into_iter().find(|volume| volume.name == name).ok_or_else(|| no_volume(name))
-}
-
-fn no_volume(name: &str) -> CliError {
-    CliError::Usage(format!("node has no volume {name:?}; see `redoubt volume list`"))
 }
 
 fn print_page_store(volume: &VolumeStatus) {

@@ -2,16 +2,13 @@
 //!
 //! Only paths go through options and environment, never the contents of the files.
 
-use crate::error::{CliError, Result};
 use clap::Args;
-use redoubt_transport::{ClientTls, Connector, CredentialFiles, Identity, ServerTls};
+pub use redoubt_client::credentials::check_volume;
+use redoubt_client::credentials::{DIRECTORY_VARIABLE, FILE_VARIABLES};
+use redoubt_client::{ClientError, Result};
+use redoubt_transport::{ClientTls, Connector, CredentialFiles, ServerTls};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Environment variable for `--tls`.
-pub const DIRECTORY_VARIABLE: &str = "REDOUBT_TLS";
-/// Environment variables for the single files; the preloaded library reads these.
-pub const FILE_VARIABLES: [&str; 3] = ["REDOUBT_TLS_AUTHORITY", "REDOUBT_TLS_CERTIFICATE", "REDOUBT_TLS_KEY"];
 
 const HEADING: &str = "TLS";
 
@@ -38,7 +35,7 @@ impl TlsArguments {
     /// The files to use; `None`: plain text.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if the environment names only some of them.
+    /// [`ClientError::Usage`] if the environment names only some of them.
     pub fn files(&self) -> Result<Option<CredentialFiles>> {
         if let Some(directory) = &self.tls {
             return in_directory(directory).map(Some);
@@ -57,27 +54,29 @@ impl TlsArguments {
         match &found {
             [Some(authority), Some(certificate), Some(key)] => single(authority, certificate, key).map(Some),
             [None, None, None] => Ok(None),
-            _ => Err(CliError::Usage(format!("set all of {}, or none of them", FILE_VARIABLES.join(", ")))),
+            _ => {
+                Err(ClientError::Usage(format!("set all of {}, or none of them", FILE_VARIABLES.join(", "))))
+            }
         }
     }
 
     /// A node's side.
     ///
     /// # Errors
-    /// [`CliError::Usage`] saying what is wrong with the files.
+    /// [`ClientError::Usage`] saying what is wrong with the files.
     pub fn server(&self) -> Result<Option<Arc<ServerTls>>> {
         let Some(files) = self.files()? else { return Ok(None) };
-        Ok(Some(Arc::new(ServerTls::load(files).map_err(|error| CliError::Usage(error.to_string()))?)))
+        Ok(Some(Arc::new(ServerTls::load(files).map_err(|error| ClientError::Usage(error.to_string()))?)))
     }
 
     /// How to reach the node at `address`.
     ///
     /// # Errors
-    /// [`CliError::Usage`] saying what is wrong with the files.
+    /// [`ClientError::Usage`] saying what is wrong with the files.
     pub fn connector(&self, address: String) -> Result<Connector> {
         let tls = match self.files()? {
             Some(files) => {
-                let tls = ClientTls::load(files).map_err(|error| CliError::Usage(error.to_string()))?;
+                let tls = ClientTls::load(files).map_err(|error| ClientError::Usage(error.to_string()))?;
                 Some(Arc::new(tls))
             }
             None => None,
@@ -86,45 +85,29 @@ impl TlsArguments {
     }
 }
 
-/// The certificate must allow the use of the volume; saying it here names the file.
-///
-/// # Errors
-/// [`CliError::Usage`].
-pub fn check_volume(connector: &Connector, volume: &str) -> Result<()> {
-    if let Some(tls) = &connector.tls
-        && let Identity::Volume(own) = tls.identity()
-        && own != volume
-    {
-        return Err(CliError::Usage(format!(
-            "{} is the certificate of volume {own}, not of {volume}; use the one of that volume or the administrator's",
-            tls.files().certificate.display()
-        )));
-    }
-    Ok(())
-}
-
 fn in_directory(directory: &Path) -> Result<CredentialFiles> {
     if !directory.is_dir() {
-        return Err(CliError::Usage(format!(
+        return Err(ClientError::Usage(format!(
             "{} is not a directory; --tls names one with authority.pem, certificate.pem and key.pem, made by \
              `redoubt certificates create`",
             directory.display()
         )));
     }
     if directory.join("authority").is_dir() && !directory.join("certificate.pem").exists() {
-        return Err(CliError::Usage(format!(
+        return Err(ClientError::Usage(format!(
             "{0} is the directory of the authority; --tls names one of the bundles in it, such as {0}/administrator, or \
              for a node {0}/node-HOST",
             directory.display()
         )));
     }
     // A server may change its working directory.
-    let directory = directory.canonicalize().map_err(|error| CliError::io("open", directory, error))?;
+    let directory = directory.canonicalize().map_err(|error| ClientError::io("open", directory, error))?;
     Ok(CredentialFiles::in_directory(&directory))
 }
 
 fn single(authority: &Path, certificate: &Path, key: &Path) -> Result<CredentialFiles> {
-    let absolute = |path: &Path| std::path::absolute(path).map_err(|error| CliError::io("open", path, error));
+    let absolute =
+        |path: &Path| std::path::absolute(path).map_err(|error| ClientError::io("open", path, error));
     Ok(CredentialFiles {
         authority: absolute(authority)?,
         certificate: absolute(certificate)?,

@@ -37,7 +37,7 @@ impl Tool {
     /// Starts it; returns only if that fails.
     ///
     /// # Errors
-    /// [`CliError::Usage`] with the package if the program is not installed; [`CliError::Io`].
+    /// [`CliError::Usage`] with the package if the program is not installed; errors of the system.
     pub fn start(&self) -> Result<()> {
         let command = std::env::current_exe().ok();
         let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,9 +1,9 @@
 //! `redoubt trace`: where the time of commits and page reads goes, stage by stage.
 
 use crate::args::TraceArguments;
-use crate::client::Client;
 use crate::error::Result;
 use crate::show::{Table, print_json};
+use redoubt_client::control::Client;
 use redoubt_wire::control::{Reply, Request};
 use redoubt_wire::trace::{Sample, Stage, Traced};
 use serde::Serialize;
@@ -65,7 +65,7 @@ pub fn run(arguments: &TraceArguments) -> Result<()> {
     let begin = Request::TraceBegin { volume: volume.clone(), one_in };
     match client.call(&begin)? {
         Reply::Done => {}
-        other => return Err(client.unexpected(&other)),
+        other => return Err(client.unexpected(&other).into()),
     }
     if !arguments.json {
         complain!(
@@ -89,7 +89,7 @@ pub fn run(arguments: &TraceArguments) -> Result<()> {
                     if of.len() < KEPT { of.push(sample) } else { too_many += 1 }
                 }
             }
-            other => return Err(client.unexpected(&other)),
+            other => return Err(client.unexpected(&other).into()),
         }
         if left.is_zero() {
             break;

@@ -1,10 +1,11 @@
 //! `redoubt volume create | list | show | delete`.
 
 use crate::args::{CreateArguments, DeleteArguments, ListArguments, ShowArguments};
-use crate::client::Client;
 use crate::error::{CliError, Result};
 use crate::show::{Table, bytes, confirm, print_json};
 use crate::status;
+use redoubt_client::control::Client;
+use redoubt_client::volumes;
 use redoubt_wire::control::{Reply, Request};
 
 /// Creates an empty volume.
@@ -34,7 +35,7 @@ pub fn say_key(reply: &Reply) {
 /// # Errors
 /// Errors of the node.
 pub fn list(arguments: &ListArguments) -> Result<()> {
-    let node = status::fetch(&arguments.address.connector()?)?;
+    let node = volumes::status(&arguments.address.connector()?)?;
     if arguments.json {
         return print_json(&node.volumes);
     }
@@ -73,7 +74,7 @@ pub fn list(arguments: &ListArguments) -> Result<()> {
 /// # Errors
 /// Errors of the node.
 pub fn show(arguments: &ShowArguments) -> Result<()> {
-    let volume = status::fetch_volume(&arguments.volume.address.connector()?, &arguments.volume.name)?;
+    let volume = volumes::volume(&arguments.volume.address.connector()?, &arguments.volume.name)?;
     if arguments.json {
         return print_json(&volume);
     }

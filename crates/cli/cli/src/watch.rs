@@ -41,7 +41,7 @@ pub fn run(fetch: impl FnMut() -> Result<NodeStatus>, watch: &Watch) -> Result<(
 /// Shows what `fetch` gives again and again, until standard output is gone.
 ///
 /// # Errors
-/// [`CliError::Io`] if standard output fails; the error of the first `fetch`, when an address may be wrong.
+/// Errors of the system if standard output fails; the error of the first `fetch`, when an address may be wrong.
 pub fn show<T: Serialize>(
     mut fetch: impl FnMut() -> Result<T>,
     watch: &Watch,

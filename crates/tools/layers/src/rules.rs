@@ -123,7 +123,7 @@ pub const LOADED: &[Loaded] = &[
     },
     Loaded {
         package: "redoubt-group",
-        users: &["redoubt-cli", "redoubt-fuzz"],
+        users: &["redoubt-cli", "redoubt-client", "redoubt-fuzz"],
         #[rustfmt::skip]
         may_link: &[
             "asn1-rs", "bitflags", "cfg-if", "crc32c", "data-encoding", "der-parser", "deranged",

@@ -3,8 +3,8 @@
 use super::report::Check;
 use super::space::FileSystem;
 use super::{locks, space};
-use crate::run::datadir;
 use crate::show::bytes;
+use redoubt_client::attach::datadir;
 use std::path::Path;
 
 const NAME: &str = "data_directory";

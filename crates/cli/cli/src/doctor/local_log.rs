@@ -4,10 +4,10 @@ use super::args::DoctorArguments;
 use super::report::Check;
 use super::{host, library};
 use crate::error::Result;
-use crate::run::local_log::command::ServerCommand;
-use crate::run::local_log::directory::{self, Durability};
-use crate::run::series::Use;
-use crate::run::server::find_program;
+use redoubt_client::local_log::command::ServerCommand;
+use redoubt_client::local_log::directory::{self, Durability};
+use redoubt_client::server::find_program;
+use redoubt_client::server::series::Use;
 use std::path::Path;
 
 const NAME: &str = "log_directory";

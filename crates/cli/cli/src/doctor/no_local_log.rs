@@ -3,12 +3,12 @@
 use super::args::DoctorArguments;
 use super::report::Check;
 use crate::error::Result;
-use crate::experimental::refused;
+use redoubt_client::experimental::refused;
 
 /// Refuses to check.
 ///
 /// # Errors
-/// [`CliError::Experimental`](crate::error::CliError::Experimental), always.
+/// [`ClientError::Experimental`](redoubt_client::ClientError::Experimental), always.
 pub fn checks(_: &DoctorArguments) -> Result<Vec<Check>> {
-    Err(refused("--local-log"))
+    Err(refused("--local-log").into())
 }

@@ -2,8 +2,8 @@
 
 use super::report::Check;
 use crate::args::OptionalNode;
-use crate::client::Client;
-use crate::error::{CliError, Result};
+use redoubt_client::control::Client;
+use redoubt_client::{ClientError, Result};
 use redoubt_wire::ServerVersion;
 use redoubt_wire::control::{NodeStatus, Reply, Request, VolumeStatus};
 use std::time::{Duration, Instant};
@@ -45,11 +45,11 @@ fn ask(mut client: Client) -> Result<(NodeStatus, Duration)> {
         }
         fastest = fastest.min(start.elapsed());
     }
-    last.map(|status| (status, fastest)).ok_or_else(|| CliError::Usage("nothing was asked".to_owned()))
+    last.map(|status| (status, fastest)).ok_or_else(|| ClientError::Usage("nothing was asked".to_owned()))
 }
 
-fn unreachable(error: &CliError, address: &str, is_given: bool) -> Check {
-    if !is_given && matches!(error, CliError::Connect { .. }) {
+fn unreachable(error: &ClientError, address: &str, is_given: bool) -> Check {
+    if !is_given && matches!(error, ClientError::Connect { .. }) {
         return Check::note(
             NAME,
             format!("none at {address}, which is the default"),
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn only_a_node_that_was_named_must_be_there() {
-        let refused = || CliError::Connect {
+        let refused = || ClientError::Connect {
             address: "h:1".to_owned(),
             source: std::io::ErrorKind::ConnectionRefused.into(),
         };
@@ -177,7 +177,7 @@ mod tests {
         let check = unreachable(&refused(), "h:1", true);
         assert_eq!(check.level, Level::Problem);
         assert!(check.change.is_some_and(|change| change.contains("redoubt node")));
-        let silent = CliError::Silent { address: "h:1".to_owned(), after: Duration::from_secs(10) };
+        let silent = ClientError::Silent { address: "h:1".to_owned(), after: Duration::from_secs(10) };
         assert_eq!(unreachable(&silent, "h:1", false).level, Level::Problem);
     }
 }

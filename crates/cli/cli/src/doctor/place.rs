@@ -5,7 +5,7 @@
 
 use super::report::Check;
 use super::space::existing;
-use crate::experimental;
+use redoubt_client::experimental;
 use redoubt_logdev::choice::{choose, warnings};
 use redoubt_storage::probe::{PathProbe, probe};
 use rustix::fs::{FallocateFlags, Mode, OFlags};

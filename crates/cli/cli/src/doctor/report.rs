@@ -2,6 +2,7 @@
 
 use crate::error::{CliError, Result};
 use serde::Serialize;
+use std::fmt::Display;
 
 /// Severity of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -63,7 +64,7 @@ impl Check {
     }
 
     /// A problem from the message of an error; the advice is after the first semicolon of the message.
-    pub fn refused(name: &'static str, error: &CliError, otherwise: &str) -> Self {
+    pub fn refused(name: &'static str, error: &impl Display, otherwise: &str) -> Self {
         let message = error.to_string();
         let (found, change) = message.split_once("; ").unwrap_or((&message, otherwise));
         Self::problem(name, found, change)
@@ -91,7 +92,7 @@ impl Report {
     /// Prints it.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if there is a problem, for the exit status; [`CliError::Io`].
+    /// [`CliError::Usage`] if there is a problem, for the exit status; errors of the system.
     pub fn print(&self, json: bool) -> Result<()> {
         if json {
             crate::show::print_json(self)?;

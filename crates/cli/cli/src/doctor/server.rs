@@ -1,13 +1,13 @@
 //! The server: program, version, options that do not fit, requirements on the host.
 
 use super::report::Check;
-use crate::error::CliError;
-use crate::places;
-use crate::run::series::{self, Use};
-use crate::run::server::{
+use redoubt_client::ClientError;
+use redoubt_client::places;
+use redoubt_client::server::series::{self, Use};
+use redoubt_client::server::settings::{Settings, is_on, refused_settings};
+use redoubt_client::server::{
     Answers, check_plugins, check_program, effective_settings, find_program, option_file_arguments, server_of,
 };
-use crate::run::settings::{Settings, is_on, refused_settings};
 use redoubt_redo::Family;
 use redoubt_wire::ServerVersion;
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ pub fn check(command: &[String], datadir: Option<&Path>) -> (Vec<Check>, Option<
 
 const SETTINGS: &str = "settings";
 
-fn settings_problem(error: &CliError) -> Check {
+fn settings_problem(error: &ClientError) -> Check {
     let message = error.to_string();
     let (found, change) =
         message.rsplit_once(". ").unwrap_or((&message, "remove it from options and option files"));
@@ -97,7 +97,7 @@ fn settings_problem(error: &CliError) -> Check {
 
 fn refusals(family: Family, settings: &Settings) -> Vec<Check> {
     let refused = refused_settings(family, settings, false);
-    refused.into_iter().map(|refused| settings_problem(&CliError::Usage(refused))).collect()
+    refused.into_iter().map(|refused| settings_problem(&ClientError::Usage(refused))).collect()
 }
 
 /// Settings that put files outside the data directory.

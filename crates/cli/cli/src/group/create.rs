@@ -19,7 +19,7 @@ const AUTHORITY_DAYS: u32 = 3650;
 /// Writes the files of a new group.
 ///
 /// # Errors
-/// [`CliError::Usage`] for names that do not fit or a directory that is not empty, [`CliError::Io`].
+/// [`CliError::Usage`] for names that do not fit or a directory that is not empty, errors of the system.
 pub fn create(arguments: &GroupCreateArguments) -> Result<()> {
     let directory = &arguments.directory;
     let mut plan = Plan {

@@ -152,7 +152,7 @@ impl Observer {
     /// An observer of the servers that the command line names.
     ///
     /// # Errors
-    /// [`CliError::Usage`] for an invalid name, [`CliError::Io`] for the file with the password or without a thread.
+    /// [`CliError::Usage`] for an invalid name, errors of the system for the file with the password or without a thread.
     pub fn new(login: &Login) -> Result<Self> {
         let named =
             if login.server.is_empty() { vec![DEFAULT_SOCKET.to_owned()] } else { login.server.clone() };

@@ -2,6 +2,7 @@
 
 use crate::args::{EncryptionArguments, VolumeName};
 use clap::Args;
+use redoubt_client::import::Places;
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -18,7 +19,7 @@ pub struct ImportArguments {
 }
 
 /// Where a server has its files, as its settings say.
-#[derive(Args, Default)]
+#[derive(Args)]
 #[command(next_help_heading = "Where that server has its files, if not all in its data directory")]
 pub struct LayoutArguments {
     /// Option file of that server, such as /etc/mysql/my.cnf: the mariadbd of this host reads the settings below from it.
@@ -46,4 +47,20 @@ pub struct LayoutArguments {
     /// log_bin_index: the index of its binary log, if that is elsewhere or has another name.
     #[arg(long, value_name = "PATH")]
     pub log_bin_index: Option<String>,
+}
+
+impl LayoutArguments {
+    /// For the client.
+    pub fn places(&self) -> Places {
+        Places {
+            defaults_file: self.defaults_file.clone(),
+            innodb_data_file_path: self.innodb_data_file_path.clone(),
+            innodb_data_home_dir: self.innodb_data_home_dir.clone(),
+            innodb_log_group_home_dir: self.innodb_log_group_home_dir.clone(),
+            innodb_undo_directory: self.innodb_undo_directory.clone(),
+            aria_log_dir_path: self.aria_log_dir_path.clone(),
+            log_bin: self.log_bin.clone(),
+            log_bin_index: self.log_bin_index.clone(),
+        }
+    }
 }

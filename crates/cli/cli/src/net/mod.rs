@@ -6,9 +6,10 @@ mod page;
 mod servers;
 
 use crate::error::{CliError, Result};
-use crate::run::{preload, server};
+use crate::run::preload;
 use crate::show::print_json;
 use args::{Change, NetCommand, NetRunArguments, NetSetArguments, NetStatusArguments, Switch};
+use redoubt_client::server;
 use redoubt_shm_control::net::{
     Admission, BYPASS_VARIABLE, BYPASS_WORD, Counter, Habit, LEASE_WORD, Mode, PATIENCE_WORD, Setting,
     Snapshot, USER_TCP_WORD, UserTcpLink, VARIABLE,

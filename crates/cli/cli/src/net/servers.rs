@@ -86,7 +86,7 @@ fn select(servers: Vec<NetServer>, selection: &Selection) -> Result<(String, Vec
 /// The selected servers; all of them without a selection.
 ///
 /// # Errors
-/// [`CliError::Usage`] if there is none; [`CliError::Io`].
+/// [`CliError::Usage`] if there is none; errors of the system.
 pub fn selected(selection: &Selection) -> Result<Vec<NetServer>> {
     let mut found = find()?;
     let (which, chosen) = select(std::mem::take(&mut found.servers), selection)?;
@@ -126,7 +126,7 @@ impl NetServer {
     /// Counters of the library.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if another version wrote it; [`CliError::Io`].
+    /// [`CliError::Usage`] if another version wrote it; errors of the system.
     pub fn snapshot(&self) -> Result<Snapshot> {
         let mut bytes = Vec::new();
         // A process may give the name to a pipe; opening that must not wait.

@@ -20,12 +20,12 @@ mod process;
 mod source;
 
 use crate::error::{CliError, Result};
-use crate::places::{self, Moved};
 use crate::run::args::RunArguments;
-use crate::run::server::{self, Answers};
-use crate::run::settings::is_on;
-use crate::run::{datadir, marker};
 use process::Side;
+use redoubt_client::attach::{datadir, marker};
+use redoubt_client::places::{self, Moved};
+use redoubt_client::server::settings::is_on;
+use redoubt_client::server::{self, Answers};
 use redoubt_readers::fuse::{Files, Mount, mount, namespace};
 use redoubt_readers::{Complaints, Fixed, Live, Removed, Tree};
 use redoubt_redo::Family;
@@ -68,7 +68,7 @@ impl<'a> Wanted<'a> {
     /// Version and settings of the server.
     fn answers(&self) -> Result<Answers> {
         let program = server::find_program(self.program)?;
-        server::effective_settings(&program, self.arguments, Some(self.directory))
+        Ok(server::effective_settings(&program, self.arguments, Some(self.directory))?)
     }
 
     /// As for [`Wanted::answers`].
@@ -93,7 +93,7 @@ impl<'a> Wanted<'a> {
         match (answers.version.family, is_read_only) {
             (Family::MariaDb, true) => {}
             (Family::MariaDb, false) => return Ok(()),
-            (Family::MySql, false) => return datadir::make_buffer_pool_list(self.directory, None),
+            (Family::MySql, false) => return Ok(datadir::make_buffer_pool_list(self.directory, None)?),
             (Family::MySql, true) => {
                 return Err(CliError::Usage(
                     "innodb_read_only=ON is not supported on a view of a MySQL volume: a server that may not write \
@@ -223,7 +223,7 @@ fn serve_view(
     let connector = arguments.address.connector()?;
     crate::tls::check_volume(&connector, wanted.volume)?;
     if wanted.is(&server::SERVER_NAMES) {
-        crate::run::usable_volume(&connector, wanted.volume, wanted.answers()?.version)?;
+        redoubt_client::volumes::usable(&connector, wanted.volume, wanted.answers()?.version)?;
     }
     let name = format!("redoubt:{}/{}", connector.address, wanted.volume);
     let is_moment = wanted.is_moment(arguments.at_once);

@@ -20,7 +20,7 @@ fn failed(what: &'static str) -> CliError {
 /// Makes a second process. The calling one must have one thread.
 ///
 /// # Errors
-/// [`CliError::Io`].
+/// Errors of the system.
 pub fn split() -> Result<Side> {
     const WHAT: &str = "the process that serves the view";
     // The parent of this command may ignore SIGCHLD, and then a child leaves no status to wait for.
@@ -51,7 +51,7 @@ pub fn split() -> Result<Side> {
 /// A descriptor that can be read once this process has ended, whatever program it is by then.
 ///
 /// # Errors
-/// [`CliError::Io`].
+/// Errors of the system.
 pub fn watch_self() -> Result<OwnedFd> {
     // SAFETY: no pointers.
     let number = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
@@ -83,7 +83,7 @@ fn until_not_interrupted(mut call: impl FnMut() -> libc::c_int) -> libc::c_int {
 /// must not wait for this process.
 ///
 /// # Errors
-/// [`CliError::Io`].
+/// Errors of the system.
 pub fn step_back() -> Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
         // SAFETY: the process ignores the signal from now on; no handler is involved.

@@ -4,8 +4,8 @@
 //! long as [`PATIENCE`]: a tool that reads a live volume sees a pause. A view of a snapshot ends with the connection
 //! that began it, which is a connection of its own ([`Source::begin`]), kept alive by a request now and then.
 
-use crate::client::Client;
-use crate::error::{CliError, Result};
+use redoubt_client::control::Client;
+use redoubt_client::{ClientError, Result};
 use redoubt_locks::IgnorePoison;
 use redoubt_readers::{Contents, LogFollower, LogPiece, ViewError, ViewSource};
 use redoubt_transport::Connector;
@@ -36,7 +36,7 @@ impl Source {
     /// Begins a view of what is there now, or of this moment.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if the node does not support readers; errors of the node.
+    /// [`ClientError::Usage`] if the node does not support readers; errors of the node.
     pub fn begin(connector: Connector, volume: &str, moment: bool) -> Result<Arc<Self>> {
         let mut client = Client::connect(&connector)?;
         let about = ViewRequest::Begin { moment };
@@ -45,8 +45,8 @@ impl Source {
             Ok(Reply::View(ViewReply::Begun { number, volume_id, .. })) => (number, volume_id),
             Ok(other) => return Err(client.unexpected(&other)),
             // Error message of an older node for an unknown request.
-            Err(CliError::Node(message)) if message.contains("unknown variant") => {
-                return Err(CliError::Usage(format!(
+            Err(ClientError::Node(message)) if message.contains("unknown variant") => {
+                return Err(ClientError::Usage(format!(
                     "the storage node at {} is of a version that serves no readers; install this version of redoubt \
                      there and start it again",
                     connector.address
@@ -64,7 +64,7 @@ impl Source {
             std::thread::Builder::new()
                 .name("keeper".to_owned())
                 .spawn(keep)
-                .map_err(|error| CliError::io("start", "a thread", error))?;
+                .map_err(|error| ClientError::io("start", "a thread", error))?;
         }
         Ok(source)
     }
@@ -112,7 +112,7 @@ impl Source {
                         return Ok(answer);
                     }
                     // An answer for people leaves the connection in step.
-                    Err(error @ CliError::Node(_)) => {
+                    Err(error @ ClientError::Node(_)) => {
                         self.put_back(client);
                         return Err(error);
                     }
@@ -122,7 +122,7 @@ impl Source {
             };
             let is_away = matches!(
                 error,
-                CliError::Connection { .. } | CliError::Connect { .. } | CliError::Silent { .. }
+                ClientError::Connection { .. } | ClientError::Connect { .. } | ClientError::Silent { .. }
             );
             if !is_away || since.elapsed() > PATIENCE {
                 return Err(error);
@@ -192,7 +192,7 @@ impl Source {
 
 type Viewed<T> = std::result::Result<T, ViewError>;
 
-fn failed(error: CliError) -> ViewError {
+fn failed(error: ClientError) -> ViewError {
     ViewError::Failed(error.to_string())
 }
 
@@ -234,7 +234,7 @@ impl LogFollower for Follower {
         };
         let len_bytes = log.end_lsn.saturating_sub(log.start_lsn);
         let pieces = self.client.pieces(len_bytes, |offset, bytes| {
-            piece(&log, offset, bytes).map_err(|error| CliError::Usage(error.to_string()))
+            piece(&log, offset, bytes).map_err(|error| ClientError::Usage(error.to_string()))
         });
         pieces.map_err(failed)?;
         Ok(log)

@@ -1,22 +1,18 @@
 //! `redoubt run --local-log`: a server without a storage node, its redo log in persistent memory.
 //!
-//! Nothing is prepared and nothing is changed: the log directory is found ([`command`]) and tested ([`directory`]),
-//! then this process becomes the server with the library preloaded. Every obstacle to mapping the redo files is an
-//! error here, with a clear message; the library checks it again.
+//! Nothing is prepared and nothing is changed: the log directory is found ([`ServerCommand`]) and tested
+//! ([`directory`]), then this process becomes the server with the library preloaded. Every obstacle to mapping the redo
+//! files is an error here, with a clear message; the library checks it again.
 
-pub mod command;
-pub mod directory;
 pub mod status;
 
 use crate::error::{CliError, Result};
 use crate::run::args::RunArguments;
-use command::ServerCommand;
-use directory::Durability;
+use redoubt_client::local_log::VARIABLE;
+use redoubt_client::local_log::command::ServerCommand;
+use redoubt_client::local_log::directory::{self, Durability};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-
-/// Switches the library on in this mode.
-pub const VARIABLE: &str = "REDOUBT_LOCAL_LOG";
 
 /// Starts the server; returns only on failure.
 ///

@@ -25,7 +25,7 @@ struct LocalLogStatus {
 /// Shows the server of a data directory.
 ///
 /// # Errors
-/// [`CliError::Usage`] if none was started there with `--local-log`; [`CliError::Io`].
+/// [`CliError::Usage`] if none was started there with `--local-log`; errors of the system.
 pub fn run(datadir: &Path, json: bool) -> Result<()> {
     let path = datadir.join(FILE_NAME);
     let file = File::open(&path).map_err(|error| match error.kind() {

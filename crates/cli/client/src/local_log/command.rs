@@ -5,10 +5,10 @@
 //! a word (a script) is never run to be asked: then the directories must be among its options, or given to
 //! `redoubt run`.
 
-use crate::error::{CliError, Result};
-use crate::run::series::{self, Use};
-use crate::run::server::{self, SERVER_NAMES, find_program, is_leading};
-use crate::run::settings::parse_settings;
+use crate::error::{ClientError, Result};
+use crate::server::series::{self, Use};
+use crate::server::settings::parse_settings;
+use crate::server::{self, SERVER_NAMES, find_program, is_leading};
 use redoubt_redo::Family;
 use redoubt_redo::mysql::log_file::DIRECTORY;
 use std::collections::HashMap;
@@ -37,17 +37,17 @@ impl ServerCommand {
     /// Collects the facts that are needed before the server starts.
     ///
     /// # Errors
-    /// [`CliError::Usage`] naming what is wrong or missing.
+    /// [`ClientError::Usage`] naming what is wrong or missing.
     pub fn examine(command: &[String], datadir: Option<&Path>) -> Result<Self> {
         let Some((name, arguments)) = command.split_first() else {
-            return Err(CliError::Usage("no server command after `--`".to_owned()));
+            return Err(ClientError::Usage("no server command after `--`".to_owned()));
         };
         let program = find_program(name)?;
         let mut arguments = arguments.to_vec();
         let given = option(&arguments, "datadir").map(PathBuf::from);
         match (datadir, given) {
             (Some(ours), Some(theirs)) if absolute(ours)? != absolute(&theirs)? => {
-                return Err(CliError::Usage(format!(
+                return Err(ClientError::Usage(format!(
                     "--datadir is {} for `redoubt run` and {} for the server; give it once",
                     ours.display(),
                     theirs.display()
@@ -76,7 +76,7 @@ impl ServerCommand {
         let output = command
             .args(["--verbose", "--help"])
             .output()
-            .map_err(|error| CliError::io("run", &program, error))?;
+            .map_err(|error| ClientError::io("run", &program, error))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let version = text.lines().find(|line| line.contains("  Ver ")).unwrap_or_default().to_owned();
         let settings = parse_settings(&text);
@@ -86,7 +86,7 @@ impl ServerCommand {
             let errors = String::from_utf8_lossy(&output.stderr);
             let errors: Vec<_> =
                 errors.lines().filter(|line| line.to_ascii_lowercase().contains("error")).collect();
-            return Err(CliError::Usage(format!(
+            return Err(ClientError::Usage(format!(
                 "{} was asked for its settings (--verbose --help) and does not tell them: {}",
                 program.display(),
                 if errors.is_empty() { output.status.to_string() } else { errors.join("; ") }
@@ -109,7 +109,7 @@ impl ServerCommand {
     /// Builds it from the options of a command whose server cannot be asked.
     fn from_options(program: PathBuf, arguments: Vec<String>) -> Result<Self> {
         let Some(datadir) = option(&arguments, "datadir") else {
-            return Err(CliError::Usage(format!(
+            return Err(ClientError::Usage(format!(
                 "no word of the command is mysqld or mariadbd, so it is not known where {} has its redo log; say \
                  which data directory it uses with --datadir",
                 program.display()
@@ -156,7 +156,7 @@ fn sets_write_ahead(
         .args(leading)
         .arg("--print-defaults")
         .output()
-        .map_err(|error| CliError::io("run", program, error))?;
+        .map_err(|error| ClientError::io("run", program, error))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
     Ok(option(&words, WRITE_AHEAD).is_some())
@@ -197,7 +197,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     if let Ok(path) = path.canonicalize() {
         return Ok(path);
     }
-    let path = std::path::absolute(path).map_err(|error| CliError::io("find", path, error))?;
+    let path = std::path::absolute(path).map_err(|error| ClientError::io("find", path, error))?;
     // `absolute` keeps a trailing slash, which would count as a difference.
     Ok(path.components().collect())
 }

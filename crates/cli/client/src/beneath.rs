@@ -5,7 +5,7 @@
 //! by component from an open directory, without following a symbolic link and without `..`, and everything is done on
 //! the descriptor that this gives.
 
-use crate::error::{CliError, Result};
+use crate::error::{ClientError, Result};
 use redoubt_wire::control::check_path;
 use rustix::fs::{Mode, OFlags, fchown, mkdirat, openat};
 use rustix::io::Errno;
@@ -38,24 +38,24 @@ impl Beneath {
     /// thousand files would make the drive flush its cache as often.
     ///
     /// # Errors
-    /// [`CliError::Io`]; written files may be missing after a power failure.
+    /// [`ClientError::Io`]; written files may be missing after a power failure.
     pub fn sync(&self) -> Result<()> {
-        rustix::fs::syncfs(&self.directory).map_err(|errno| CliError::io("sync", &self.path, errno.into()))
+        rustix::fs::syncfs(&self.directory).map_err(|errno| ClientError::io("sync", &self.path, errno.into()))
     }
 
     /// Opens the directory.
     ///
     /// # Errors
-    /// [`CliError::Io`].
+    /// [`ClientError::Io`].
     pub fn open(path: &Path, owner: Option<(u32, u32)>) -> Result<Self> {
-        let directory = File::open(path).map_err(|error| CliError::io("open", path, error))?;
+        let directory = File::open(path).map_err(|error| ClientError::io("open", path, error))?;
         Ok(Self { path: path.to_owned(), directory: directory.into(), last: RefCell::default(), owner })
     }
 
     /// The directory at `relative`, made if it is missing, with its parents.
     ///
     /// # Errors
-    /// [`CliError::Usage`] for a name that must not be used; [`CliError::Io`].
+    /// [`ClientError::Usage`] for a name that must not be used; [`ClientError::Io`].
     pub fn directory(&self, relative: &str) -> Result<File> {
         check_name(relative)?;
         let mut at = self.directory.try_clone().map_err(|error| self.failed("open", relative, error))?;
@@ -84,7 +84,7 @@ impl Beneath {
     /// Sets the owner, and the permission bits without setuid, setgid and write access for others.
     ///
     /// # Errors
-    /// [`CliError::Io`].
+    /// [`ClientError::Io`].
     pub fn finish(&self, relative: &str, file: &File, mode: u32, default_mode: u32) -> Result<()> {
         let mode = if mode & 0o777 == 0 { default_mode } else { mode & 0o775 };
         let failed = |error| self.failed("set permissions of", relative, error);
@@ -102,7 +102,7 @@ impl Beneath {
         let mode = Mode::from_raw_mode(0o600);
         let file: File = openat(&at, name, FILE | flags, mode).map_err(|error| failed(error.into()))?.into();
         if !file.metadata().map_err(failed)?.is_file() {
-            return Err(CliError::Usage(format!(
+            return Err(ClientError::Usage(format!(
                 "{} is not a regular file; remove it",
                 self.path.join(relative).display()
             )));
@@ -143,15 +143,15 @@ impl Beneath {
         fchown(file, Some(user), Some(group))
     }
 
-    fn failed(&self, action: &'static str, relative: &str, error: std::io::Error) -> CliError {
+    fn failed(&self, action: &'static str, relative: &str, error: std::io::Error) -> ClientError {
         let path = self.path.join(relative);
         match Errno::from_io_error(&error) {
-            Some(Errno::LOOP | Errno::NOTDIR) => CliError::Usage(format!(
+            Some(Errno::LOOP | Errno::NOTDIR) => ClientError::Usage(format!(
                 "{} is, or is reached through, a symbolic link or something else that is no directory; nothing is \
                  written through those. Remove it",
                 path.display()
             )),
-            _ => CliError::io(action, path, error),
+            _ => ClientError::io(action, path, error),
         }
     }
 }
@@ -159,10 +159,10 @@ impl Beneath {
 /// A name that a node may give to a file.
 ///
 /// # Errors
-/// [`CliError::Usage`].
+/// [`ClientError::Usage`].
 pub fn check_name(relative: &str) -> Result<()> {
     let refused = |why: &str| {
-        Err(CliError::Usage(format!(
+        Err(ClientError::Usage(format!(
             "the storage node names a file {relative:?}: {why}. Nothing was written there; do not trust this node"
         )))
     };

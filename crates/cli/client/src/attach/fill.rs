@@ -9,9 +9,9 @@
 
 use super::checksums::{Checksums, Contents};
 use crate::beneath::Beneath;
-use crate::client::Client;
-use crate::error::{CliError, Result};
-use crate::show::Progress;
+use crate::control::Client;
+use crate::error::{ClientError, Result};
+use crate::events::{Events, Progress};
 use redoubt_wire::control::{EntryKind, Request, VolumeEntry};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -40,20 +40,31 @@ impl Filled {
     }
 }
 
+/// The directory to fill.
+pub struct Target<'a> {
+    /// Where it is.
+    pub directory: &'a Path,
+    /// Name of the volume.
+    pub volume: &'a str,
+    /// User and group that get the files.
+    pub owner: Option<(u32, u32)>,
+    /// Receives the progress.
+    pub events: &'a dyn Events,
+}
+
 /// Brings `directory` to the state of `volume` in `entries`. Entries that `filled` contains are skipped.
 /// `is_attached`: the volume does not change any more.
 ///
 /// # Errors
-/// [`CliError::Io`], or what the node answers.
+/// [`ClientError::Io`], or what the node answers.
 pub fn fill(
-    directory: &Path,
-    volume: &str,
-    owner: Option<(u32, u32)>,
+    target: &Target<'_>,
     client: &mut Client,
     entries: &[VolumeEntry],
     filled: &mut Filled,
     is_attached: bool,
 ) -> Result<()> {
+    let &Target { directory, volume, owner, events } = target;
     let wanted: Vec<&VolumeEntry> = entries.iter().filter(|entry| !filled.has(entry)).collect();
     let of_kind = |kinds: &'static [EntryKind]| {
         let of = wanted.iter().copied().filter(|entry| kinds.contains(&entry.kind));
@@ -71,7 +82,7 @@ pub fn fill(
         make_stub(directory, &beneath, entry)?;
     }
     let plain_bytes = plain.iter().map(|entry| entry.len_bytes).sum();
-    let progress = Progress::new("fetching plain files", plain_bytes);
+    let progress = events.begin("fetching plain files", plain_bytes);
     let asked = VecDeque::new();
     Plain { directory, volume, client, beneath, filled, is_attached, progress, asked }.fill(&plain)?;
     for entry in directories.into_iter().chain(stubs) {
@@ -93,7 +104,7 @@ fn make_stub(directory: &Path, beneath: &Beneath, entry: &VolumeEntry) -> Result
         }
         Ok(())
     };
-    make().map_err(|error| CliError::io("create", directory.join(&entry.path), error))?;
+    make().map_err(|error| ClientError::io("create", directory.join(&entry.path), error))?;
     beneath.finish(&entry.path, &file, entry.mode, 0o660)
 }
 
@@ -105,7 +116,7 @@ struct Plain<'a> {
     beneath: Beneath,
     filled: &'a mut Filled,
     is_attached: bool,
-    progress: Progress,
+    progress: Box<dyn Progress>,
     /// Whole files that were asked for and have not come.
     asked: VecDeque<(&'a VolumeEntry, File)>,
 }
@@ -122,7 +133,7 @@ impl<'a> Plain<'a> {
 
     fn fill_one(&mut self, entry: &'a VolumeEntry) -> Result<()> {
         let file = self.beneath.write(&entry.path)?;
-        let failed = |error| CliError::io("read", self.directory.join(&entry.path), error);
+        let failed = |error| ClientError::io("read", self.directory.join(&entry.path), error);
         let found = self.filled.checksums.of(&entry.path, &file).map_err(failed)?;
         if Some(found) == wanted(entry) {
             return self.finish(entry, &file, true);
@@ -134,7 +145,7 @@ impl<'a> Plain<'a> {
                 Ok(false) => {}
                 Ok(true) => return self.finish(entry, &file, true),
                 // Without a volume of its own yet, a file may go while it is fetched.
-                Err(CliError::Node(_)) if !self.is_attached => return self.finish(entry, &file, false),
+                Err(ClientError::Node(_)) if !self.is_attached => return self.finish(entry, &file, false),
                 Err(error) => return Err(error),
             }
         }
@@ -151,7 +162,7 @@ impl<'a> Plain<'a> {
         {
             let is_current = match self.take(entry, &file) {
                 // As above.
-                Err(CliError::Node(_)) if !self.is_attached => false,
+                Err(ClientError::Node(_)) if !self.is_attached => false,
                 taken => taken?,
             };
             self.finish(entry, &file, is_current)?;
@@ -162,7 +173,7 @@ impl<'a> Plain<'a> {
     /// Receives this file as the next answer. False: it differs from the list, since it is being changed.
     fn take(&mut self, entry: &VolumeEntry, file: &File) -> Result<bool> {
         let path = self.directory.join(&entry.path);
-        let failed = |error| CliError::io("write", &path, error);
+        let failed = |error| ClientError::io("write", &path, error);
         let write = |offset, piece: &[u8]| file.write_all_at(piece, offset).map_err(failed);
         let len_bytes = self.client.receive_file(write)?;
         file.set_len(len_bytes).map_err(failed)?;
@@ -173,7 +184,7 @@ impl<'a> Plain<'a> {
     /// Fetches the bytes after `found`. False: the file still differs from the list.
     fn fetch_tail(&mut self, entry: &VolumeEntry, file: &File, found: Contents) -> Result<bool> {
         let target = self.directory.join(&entry.path);
-        let failed = |error| CliError::io("write", &target, error);
+        let failed = |error| ClientError::io("write", &target, error);
         let write = |offset, piece: &[u8]| file.write_all_at(piece, offset).map_err(failed);
         let (volume, path, from_bytes) = (self.volume.to_owned(), entry.path.clone(), found.len_bytes);
         let len_bytes = self.client.download(&Request::FetchTail { volume, path, from_bytes }, write)?;
@@ -185,7 +196,7 @@ impl<'a> Plain<'a> {
     fn finish(&mut self, entry: &VolumeEntry, file: &File, is_current: bool) -> Result<()> {
         self.progress.add(entry.len_bytes);
         self.beneath.finish(&entry.path, file, entry.mode, 0o660)?;
-        let failed = |error| CliError::io("read", self.directory.join(&entry.path), error);
+        let failed = |error| ClientError::io("read", self.directory.join(&entry.path), error);
         let checksums = &mut self.filled.checksums;
         checksums.keep(&entry.path, file).map_err(failed)?;
         if is_current && !self.is_attached {
@@ -194,7 +205,7 @@ impl<'a> Plain<'a> {
         if is_current {
             self.filled.entries.insert(entry.path.clone(), entry.clone());
         } else if self.is_attached {
-            return Err(CliError::Node(format!(
+            return Err(ClientError::Node(format!(
                 "plain file {} is not as the volume lists it, although no server has the volume; see the node's log, \
                  then try again",
                 entry.path
@@ -203,8 +214,8 @@ impl<'a> Plain<'a> {
         Ok(())
     }
 
-    fn cannot_write(&self, entry: &VolumeEntry, error: std::io::Error) -> CliError {
-        CliError::io("write", self.directory.join(&entry.path), error)
+    fn cannot_write(&self, entry: &VolumeEntry, error: std::io::Error) -> ClientError {
+        ClientError::io("write", self.directory.join(&entry.path), error)
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Invariant: `start_lsn` is the start of a mini-transaction, or the end of the log.
 
-use crate::error::{CliError, Result};
+use crate::error::{ClientError, Result};
 use redoubt_redo::mariadb::log_file::{CleanEnd, LogFront};
 use redoubt_redo::mariadb::log_scan::{LogRead, LogScan};
 use redoubt_redo::mysql::log_file::DIRECTORY;
@@ -47,7 +47,7 @@ impl SourceLog {
     /// Looks at the log in `directory`, where the server has it.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if there is none that is whole, [`CliError::Io`].
+    /// [`ClientError::Usage`] if there is none that is whole, [`ClientError::Io`].
     pub fn open(family: Family, directory: &Path) -> Result<Self> {
         match family {
             Family::MariaDb => open_file(directory),
@@ -73,7 +73,7 @@ impl SourceLog {
     /// Redo bytes from `lsn` on.
     ///
     /// # Errors
-    /// [`CliError::Usage`].
+    /// [`ClientError::Usage`].
     pub fn read(&self, lsn: Lsn, out: &mut [u8]) -> Result<()> {
         match &self.files {
             Files::One { file, .. } => {
@@ -88,11 +88,11 @@ impl SourceLog {
     }
 }
 
-fn wrong(path: &Path, reason: &dyn std::fmt::Display) -> CliError {
-    CliError::Usage(format!("{}: {reason}", path.display()))
+fn wrong(path: &Path, reason: &dyn std::fmt::Display) -> ClientError {
+    ClientError::Usage(format!("{}: {reason}", path.display()))
 }
 
-fn damaged(path: &Path, end_lsn: Lsn, expected: Lsn) -> CliError {
+fn damaged(path: &Path, end_lsn: Lsn, expected: Lsn) -> ClientError {
     wrong(
         path,
         &format_args!(
@@ -122,14 +122,14 @@ impl LogRead for LogFile {
 fn open_file(directory: &Path) -> Result<SourceLog> {
     let path = directory.join("ib_logfile0");
     if !path.exists() {
-        return Err(CliError::Usage(format!(
+        return Err(ClientError::Usage(format!(
             "{} has no redo log (ib_logfile0), without which its pages cannot be trusted; say where the server has it \
              with --innodb-log-group-home-dir or --defaults-file",
             directory.display()
         )));
     }
-    let file = File::open(&path).map_err(|error| CliError::io("open", &path, error))?;
-    let size_bytes = file.metadata().map_err(|error| CliError::io("read", &path, error))?.len();
+    let file = File::open(&path).map_err(|error| ClientError::io("open", &path, error))?;
+    let size_bytes = file.metadata().map_err(|error| ClientError::io("read", &path, error))?.len();
     let file = LogFile { file, size_bytes };
     if !size_bytes.is_multiple_of(LOG_SIZE_UNIT_BYTES) && size_bytes != CleanEnd::SMALLEST_FILE_BYTES {
         return Err(wrong(
@@ -149,7 +149,7 @@ fn open_file(directory: &Path) -> Result<SourceLog> {
     if end.end_lsn <= expected {
         return Err(damaged(&path, end.end_lsn, expected));
     }
-    let front = LogFront::read(&file).map_err(|error| CliError::io("read", &path, error))?;
+    let front = LogFront::read(&file).map_err(|error| ClientError::io("read", &path, error))?;
     let files = Files::One {
         file,
         file_size_bytes: if size_bytes == CleanEnd::SMALLEST_FILE_BYTES {
@@ -202,13 +202,13 @@ impl FileSet {
 fn open_set(directory: &Path) -> Result<SourceLog> {
     let path = directory.join(DIRECTORY);
     if !path.is_dir() {
-        return Err(CliError::Usage(format!(
+        return Err(ClientError::Usage(format!(
             "{} has no redo log ({DIRECTORY}), without which its pages cannot be trusted; say where the server has it \
              with --innodb-log-group-home-dir or --defaults-file",
             directory.display()
         )));
     }
-    let set = FileSet::of(&path).map_err(|error| CliError::io("read", &path, error))?;
+    let set = FileSet::of(&path).map_err(|error| ClientError::io("read", &path, error))?;
     let mut resets = LastResets::default();
     let log = set.open().map_err(|error| wrong(&path, &error))?;
     let checkpoint = log.checkpoint();

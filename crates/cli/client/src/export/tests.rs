@@ -1,8 +1,7 @@
 //! Against a hostile node: a listener in this process that sends arbitrary answers.
 
 use super::*;
-use crate::args::{NodeAddress, VolumeName};
-use crate::tls::TlsArguments;
+use crate::events::Ignored;
 use redoubt_wire::control::{Attachment, KIND_DATA, KIND_JSON, VolumeEntry, encode_data, encode_json};
 use redoubt_wire::frame::append_frame;
 use redoubt_wire::hello::{Compression, Status, Welcome, decode_len};
@@ -68,8 +67,8 @@ fn node(entries: Vec<VolumeEntry>, piece: (u64, Vec<u8>)) -> String {
 }
 
 fn export(address: String, to: &Path) -> Result<()> {
-    let address = NodeAddress { node: address, tls: TlsArguments::default() };
-    run(&ExportArguments { volume: VolumeName { address, name: "v".to_owned() }, to: to.to_owned() })
+    let connector = Connector { address, tls: None, silence_limit: None, local_socket: false };
+    write(&connector, "v", to, &Ignored).map(drop)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A control connection to a node.
 
-use crate::error::{CliError, Result};
+use crate::error::{ClientError, Result};
 use redoubt_redo::Family;
 use redoubt_transport::{Connection, Connector, Reader, TransportError};
 use redoubt_wire::control::{
@@ -34,15 +34,15 @@ impl Client {
     /// Connects and says hello.
     ///
     /// # Errors
-    /// [`CliError::Connect`], [`CliError::Trust`], or what the node answers.
+    /// [`ClientError::Connect`], [`ClientError::Trust`], or what the node answers.
     pub fn connect(connector: &Connector) -> Result<Self> {
         let address = connector.address.clone();
-        let failed = |source| CliError::Connect { address: address.clone(), source };
+        let failed = |source| ClientError::Connect { address: address.clone(), source };
         let connection =
             connector.connect(CONNECT_TIMEOUT, GREETING_TIMEOUT).map_err(|error| match error {
                 TransportError::Io(source) => failed(source),
-                TransportError::Trust(why) => CliError::Trust { address: address.clone(), why },
-                TransportError::Credentials(why) => CliError::Usage(why),
+                TransportError::Trust(why) => ClientError::Trust { address: address.clone(), why },
+                TransportError::Credentials(why) => ClientError::Usage(why),
             })?;
         let reader = BufReader::with_capacity(256 << 10, Reader(Arc::clone(&connection)));
         let mut client = Self {
@@ -86,20 +86,20 @@ impl Client {
         if welcome.status == Status::Accepted {
             Ok(())
         } else {
-            Err(CliError::Node(printable(&welcome.message)))
+            Err(ClientError::Node(printable(&welcome.message)))
         }
     }
 
     /// Refuses what this node cannot do, before it is asked.
     ///
     /// # Errors
-    /// [`CliError::NodeLacks`], saying what needs the feature.
+    /// [`ClientError::NodeLacks`], saying what needs the feature.
     pub fn require(&self, feature: Features, what: impl FnOnce() -> String) -> Result<()> {
         if self.agreement.has(feature) {
             return Ok(());
         }
         let name = greeting::ALL.iter().find(|(known, _)| *known == feature).map_or("?", |(_, name)| *name);
-        Err(CliError::NodeLacks {
+        Err(ClientError::NodeLacks {
             what: what(),
             address: self.address.clone(),
             version: self.agreement.version,
@@ -111,7 +111,7 @@ impl Client {
     /// 10.11 for every server.
     ///
     /// # Errors
-    /// [`CliError::NodeLacks`] for another server and such a node.
+    /// [`ClientError::NodeLacks`] for another server and such a node.
     pub fn server_to_attach(&self, server: ServerVersion) -> Result<Option<ServerVersion>> {
         if !self.agreement.has(SERVER_VERSION) && server.is_of_series(Family::MariaDb, (10, 11)) {
             return Ok(None);
@@ -129,23 +129,23 @@ impl Client {
     }
 
     /// A greeting that is missing or invalid means a wrong address.
-    fn silence(&self, error: CliError) -> CliError {
+    fn silence(&self, error: ClientError) -> ClientError {
         match error {
-            CliError::Connection { address, source }
+            ClientError::Connection { address, source }
                 if matches!(source.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
             {
-                CliError::Silent { address, after: GREETING_TIMEOUT }
+                ClientError::Silent { address, after: GREETING_TIMEOUT }
             }
             // The message of a node of another version is clear enough.
-            CliError::Wire { address, source } if !matches!(source, WireError::Disagreement(_)) => {
-                CliError::NotANode { address, source }
+            ClientError::Wire { address, source } if !matches!(source, WireError::Disagreement(_)) => {
+                ClientError::NotANode { address, source }
             }
             other => other,
         }
     }
 
-    fn wire(&self, source: WireError) -> CliError {
-        CliError::Wire { address: self.address.clone(), source }
+    fn wire(&self, source: WireError) -> ClientError {
+        ClientError::Wire { address: self.address.clone(), source }
     }
 
     fn read(&mut self, out: &mut [u8]) -> Result<()> {
@@ -165,11 +165,13 @@ impl Client {
         self.connection.write_all(bytes).map_err(|source| self.broken(source))
     }
 
-    fn broken(&self, source: std::io::Error) -> CliError {
+    fn broken(&self, source: std::io::Error) -> ClientError {
         let address = self.address.clone();
         match TransportError::from_io(source) {
-            TransportError::Io(source) => CliError::Connection { address, source },
-            TransportError::Trust(why) | TransportError::Credentials(why) => CliError::Trust { address, why },
+            TransportError::Io(source) => ClientError::Connection { address, source },
+            TransportError::Trust(why) | TransportError::Credentials(why) => {
+                ClientError::Trust { address, why }
+            }
         }
     }
 
@@ -194,7 +196,7 @@ impl Client {
     /// Sends a request without waiting for its reply.
     ///
     /// # Errors
-    /// [`CliError::Connection`].
+    /// [`ClientError::Connection`].
     pub fn request(&mut self, request: &Request) -> Result<()> {
         let json = encode_json(request).map_err(|source| self.wire(source))?;
         self.send(KIND_JSON, &json)
@@ -203,7 +205,7 @@ impl Client {
     /// Waits for a reply.
     ///
     /// # Errors
-    /// [`CliError::Node`] if the node reports that the request failed.
+    /// [`ClientError::Node`] if the node reports that the request failed.
     pub fn reply(&mut self) -> Result<Reply> {
         let mut json = Vec::new();
         loop {
@@ -224,7 +226,7 @@ impl Client {
             }
         }
         match decode_json(&json).map_err(|source| self.wire(source))? {
-            Reply::Failed { message, .. } => Err(CliError::Node(printable(&message))),
+            Reply::Failed { message, .. } => Err(ClientError::Node(printable(&message))),
             reply => Ok(reply),
         }
     }
@@ -239,7 +241,7 @@ impl Client {
     }
 
     /// An answer that does not fit the question.
-    pub fn unexpected(&self, reply: &Reply) -> CliError {
+    pub fn unexpected(&self, reply: &Reply) -> ClientError {
         self.wire(WireError::Invalid {
             what: "reply",
             field: "kind",
@@ -306,7 +308,7 @@ impl Client {
     /// Sends a piece of a file.
     ///
     /// # Errors
-    /// [`CliError::Connection`].
+    /// [`ClientError::Connection`].
     pub fn upload_piece(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         self.send(KIND_DATA, &encode_data(offset_bytes, bytes))
     }

@@ -4,13 +4,34 @@
 //! setting names is not this server's, and two files that would get one name are refused.
 
 use super::source::{SourceFile, family_of, is_undo};
-use crate::args::LayoutArguments;
-use crate::error::{CliError, Result};
+use crate::error::{ClientError, Result};
+use crate::events::Events;
 use crate::places::{self, ARIA, BINARY_LOG, BINARY_LOG_INDEX, DATA_HOME, LOG_HOME, UNDO};
-use crate::run::server;
+use crate::server;
 use redoubt_redo::Family;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+
+/// Settings of a stopped server that a person names. Files without such a setting are in its data directory.
+#[derive(Debug, Default)]
+pub struct Places {
+    /// Option file of the server: the other settings are asked from the server of this host.
+    pub defaults_file: Option<PathBuf>,
+    /// The setting of this name, as the following ones.
+    pub innodb_data_file_path: Option<String>,
+    /// Directory of the system tablespace.
+    pub innodb_data_home_dir: Option<String>,
+    /// Directory of the redo log.
+    pub innodb_log_group_home_dir: Option<String>,
+    /// Directory of the undo tablespaces.
+    pub innodb_undo_directory: Option<String>,
+    /// Directory of Aria's log.
+    pub aria_log_dir_path: Option<String>,
+    /// Path and base name of the binary log.
+    pub log_bin: Option<String>,
+    /// Index of the binary log.
+    pub log_bin_index: Option<String>,
+}
 
 /// The file layout of a stopped server.
 pub struct Layout {
@@ -23,8 +44,8 @@ impl Layout {
     /// Asks the server of this host for the settings in the option file, if one is given.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if there is no such file or server.
-    pub fn of(datadir: &Path, given: &LayoutArguments) -> Result<Self> {
+    /// [`ClientError::Usage`] if there is no such file or server.
+    pub fn of(datadir: &Path, given: &Places) -> Result<Self> {
         let mut settings = match &given.defaults_file {
             Some(file) => asked(file, datadir)?,
             None => HashMap::new(),
@@ -79,8 +100,8 @@ impl Layout {
     /// Undo tablespaces, Aria's log and the binary log, as far as they lie elsewhere.
     ///
     /// # Errors
-    /// [`CliError`] for a directory that cannot be read, or a binary log that is not complete.
-    pub fn files_elsewhere(&self) -> Result<Vec<SourceFile>> {
+    /// [`ClientError`] for a directory that cannot be read, or a binary log that is not complete.
+    pub fn files_elsewhere(&self, events: &dyn Events) -> Result<Vec<SourceFile>> {
         let mut files = Vec::new();
         if let Some(directory) = self.moved_directory(UNDO) {
             files.extend(self.chosen(UNDO, &directory, is_undo)?);
@@ -88,18 +109,18 @@ impl Layout {
         if let Some(directory) = self.moved_directory(ARIA) {
             files.extend(self.chosen(ARIA, &directory, is_aria_log)?);
         }
-        files.extend(self.binary_log()?);
+        files.extend(self.binary_log(events)?);
         Ok(files)
     }
 
     /// Rejects a file that a server with these settings does not use, although its name is significant.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if there is one at the top of the data directory.
+    /// [`ClientError::Usage`] if there is one at the top of the data directory.
     pub fn check_unused(&self, name: &str) -> Result<()> {
         for (option, is_one) in [(UNDO, is_undo(name)), (ARIA, is_aria_log(name))] {
             if is_one && let Some(directory) = self.moved_directory(option) {
-                return Err(CliError::Usage(format!(
+                return Err(ClientError::Usage(format!(
                     "{} is not used by a server with {}={}; move it away, or correct the setting",
                     self.datadir.join(name).display(),
                     option.replace('-', "_"),
@@ -116,8 +137,9 @@ impl Layout {
         directory: &Path,
         is_chosen: impl Fn(&str) -> bool,
     ) -> Result<Vec<SourceFile>> {
-        let failed =
-            |error| CliError::Usage(format!("{}={}: {error}", option.replace('-', "_"), directory.display()));
+        let failed = |error| {
+            ClientError::Usage(format!("{}={}: {error}", option.replace('-', "_"), directory.display()))
+        };
         let mut files = Vec::new();
         for entry in std::fs::read_dir(directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -131,7 +153,7 @@ impl Layout {
     }
 
     /// The index with the names that its logs have in the volume, and the logs that lie elsewhere.
-    fn binary_log(&self) -> Result<Vec<SourceFile>> {
+    fn binary_log(&self, events: &dyn Events) -> Result<Vec<SourceFile>> {
         let Some((_, base)) = places::file_of(&self.settings, BINARY_LOG, &self.datadir) else {
             return Ok(Vec::new());
         };
@@ -141,11 +163,11 @@ impl Layout {
         };
         if !index.exists() {
             if self.moved.contains(&BINARY_LOG) {
-                complain!("redoubt: there is no {}: no binary log is imported", index.display());
+                events.note(&format!("there is no {}: no binary log is imported", index.display()));
             }
             return Ok(Vec::new());
         }
-        let text = std::fs::read_to_string(&index).map_err(|error| CliError::io("read", &index, error))?;
+        let text = std::fs::read_to_string(&index).map_err(|error| ClientError::io("read", &index, error))?;
         let mut files = Vec::new();
         let mut lines = String::new();
         for line in text.lines() {
@@ -176,7 +198,7 @@ impl Layout {
     fn binary_log_file(&self, line: &str, index: &Path) -> Result<(String, Option<SourceFile>)> {
         let said = Path::new(line);
         let (Some(name), Some(directory)) = (said.file_name(), said.parent()) else {
-            return Err(CliError::Usage(format!(
+            return Err(ClientError::Usage(format!(
                 "{} has the line {line:?}, which names no file",
                 index.display()
             )));
@@ -185,7 +207,7 @@ impl Layout {
         let beside = index.parent().map(Path::to_owned).unwrap_or_default();
         let meant = places::resolve(&self.datadir, &directory.to_string_lossy());
         let Some(found) = [beside, meant].into_iter().find(|found| found.join(name).is_file()) else {
-            return Err(CliError::Usage(format!(
+            return Err(ClientError::Usage(format!(
                 "{} lists {line}, which is neither there nor beside it; find it, or remove the line if it was purged",
                 index.display()
             )));
@@ -221,7 +243,7 @@ fn forget_index_that_follows_its_log(settings: &mut HashMap<String, String>, dat
 
 fn asked(file: &Path, datadir: &Path) -> Result<HashMap<String, String>> {
     if !file.is_file() {
-        return Err(CliError::Usage(format!("{} (--defaults-file) is not a file", file.display())));
+        return Err(ClientError::Usage(format!("{} (--defaults-file) is not a file", file.display())));
     }
     let option = format!("--defaults-file={}", file.display());
     let program = match family_of(datadir) {

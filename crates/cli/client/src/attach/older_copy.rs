@@ -5,7 +5,7 @@
 //! `.redoubt-unsent` the position up to which the node had confirmed the stream. Neither ever falls on one volume. With an
 //! empty data directory there is nothing to compare with.
 
-use crate::error::{CliError, Result};
+use crate::error::{ClientError, Result};
 use redoubt_resend_queue::layout::Confirmed;
 use redoubt_wire::control::VolumeStatus;
 
@@ -23,7 +23,7 @@ pub struct Known {
 /// The node at `address` must have everything that it has confirmed.
 ///
 /// # Errors
-/// [`CliError::OlderCopy`].
+/// [`ClientError::OlderCopy`].
 pub fn check(volume: &VolumeStatus, known: Known, address: &str) -> Result<()> {
     let newest = known.generation.max(known.confirmed.map(|confirmed| confirmed.generation));
     let why = match (newest, known.confirmed, volume.d_seq) {
@@ -41,7 +41,7 @@ pub fn check(volume: &VolumeStatus, known: Known, address: &str) -> Result<()> {
         ),
         _ => return Ok(()),
     };
-    Err(CliError::OlderCopy(format!(
+    Err(ClientError::OlderCopy(format!(
         "the storage node at {address} has an older copy of volume {}: {why}. Transactions that were acknowledged are \
          missing on it, and nothing was attached. Start the node on its newest directory. To continue from the older \
          state and lose what came after it: --accept-older",

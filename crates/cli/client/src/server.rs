@@ -3,18 +3,20 @@
 //! The settings are the server's own output (`--verbose --help` with the user's own options), so option files count
 //! too.
 
-use crate::error::{CliError, Result};
+pub mod series;
+pub mod settings;
+
+use crate::error::{ClientError, Result};
 use crate::import::parse_data_file_path;
 use crate::places::{self, Moved};
-use crate::run::series::{self, Use};
-use crate::run::settings::{
-    ForcedRecovery, Settings, check_complete, check_settings, is_on, parse_settings, set_for,
-};
 use redoubt_wire::ServerVersion;
+use series::Use;
+use settings::{ForcedRecovery, Settings, check_complete, check_settings, is_on, parse_settings, set_for};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-pub(crate) const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
+/// Names of server programs.
+pub const SERVER_NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 /// Scripts that start the server themselves and hand the library on to it.
 const SCRIPT_NAMES: [&str; 4] = ["mariadb-install-db", "mysql_install_db", "mariadbd-safe", "mysqld_safe"];
 /// Directory at the root of each ext4 file system.
@@ -48,10 +50,10 @@ impl Server {
     /// Finds the server and checks its settings. With `clear_pages` tables may be encrypted.
     ///
     /// # Errors
-    /// [`CliError::Usage`] naming what must change.
+    /// [`ClientError::Usage`] naming what must change.
     pub fn examine(command: &[String], datadir: &Path, clear_pages: bool) -> Result<Self> {
         let Some((name, user_arguments)) = command.split_first() else {
-            return Err(CliError::Usage("no server command after `--`".to_owned()));
+            return Err(ClientError::Usage("no server command after `--`".to_owned()));
         };
         let program = find_program(name)?;
         check_program(&program)?;
@@ -66,7 +68,7 @@ impl Server {
         let get = |name: &str| settings.get(name).cloned().unwrap_or_default();
         let system_files = parse_data_file_path(&get("innodb-data-file-path"))?;
         let page_size = get("innodb-page-size").parse().map_err(|_| {
-            CliError::Usage(format!("innodb_page_size {:?} is not a number", get("innodb-page-size")))
+            ClientError::Usage(format!("innodb_page_size {:?} is not a number", get("innodb-page-size")))
         })?;
         let local_files = local_files(&settings, datadir);
         let doublewrite_given = user_arguments.iter().any(|argument| argument.contains("doublewrite"));
@@ -134,21 +136,23 @@ impl Server {
     }
 }
 
-pub(super) fn is_leading(argument: &str) -> bool {
+/// Whether an option chooses option files: such options must come first.
+pub fn is_leading(argument: &str) -> bool {
     ["--defaults-", "--no-defaults", "--print-defaults"].iter().any(|start| argument.starts_with(start))
 }
 
-pub(crate) fn is_server_name(program: &Path) -> bool {
+/// Whether a program has the name of a server.
+pub fn is_server_name(program: &Path) -> bool {
     program.file_name().and_then(|name| name.to_str()).is_some_and(|name| SERVER_NAMES.contains(&name))
 }
 
 /// The library works in a process whose program is called `mariadbd` or `mysqld`. Under any other name a server
 /// would run without it, on files without content.
-pub(crate) fn check_program(program: &Path) -> Result<()> {
+pub fn check_program(program: &Path) -> Result<()> {
     let known = |path: &Path, names: &[&str]| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| names.contains(&name))
     };
-    let resolved = program.canonicalize().map_err(|error| CliError::io("open", program, error))?;
+    let resolved = program.canonicalize().map_err(|error| ClientError::io("open", program, error))?;
     let is_script = known(program, &SCRIPT_NAMES) || known(&resolved, &SCRIPT_NAMES);
     if is_script || (is_server_name(program) && is_server_name(&resolved)) {
         return Ok(());
@@ -158,17 +162,17 @@ pub(crate) fn check_program(program: &Path) -> Result<()> {
     } else {
         format!("{} ({})", program.display(), resolved.display())
     };
-    Err(CliError::Usage(format!(
+    Err(ClientError::Usage(format!(
         "{shown} is not a server command; give mariadbd or mysqld under that name, or mariadb-install-db for a new volume"
     )))
 }
 
 /// The server that a program is or starts: of a script that of the same installation, or else the one in PATH.
-pub(crate) fn server_of(program: &Path) -> Result<PathBuf> {
+pub fn server_of(program: &Path) -> Result<PathBuf> {
     if is_server_name(program) {
         return Ok(program.to_owned());
     }
-    let resolved = program.canonicalize().map_err(|error| CliError::io("open", program, error))?;
+    let resolved = program.canonicalize().map_err(|error| ClientError::io("open", program, error))?;
     let beside = resolved.parent().into_iter().flat_map(|folder| {
         ["mariadbd", "../bin/mariadbd", "../sbin/mariadbd", "../libexec/mariadbd"]
             .map(|name| folder.join(name))
@@ -176,20 +180,24 @@ pub(crate) fn server_of(program: &Path) -> Result<PathBuf> {
     beside.into_iter().find(|server| server.is_file()).map_or_else(|| find_program("mariadbd"), Ok)
 }
 
-pub(crate) fn find_program(name: &str) -> Result<PathBuf> {
+/// A program by its path, in PATH, or where servers are installed.
+///
+/// # Errors
+/// [`ClientError::Usage`] saying what to install.
+pub fn find_program(name: &str) -> Result<PathBuf> {
     let direct = PathBuf::from(name);
     if name.contains('/') {
         return match direct.is_file() {
             true => Ok(direct),
-            false => {
-                Err(CliError::Usage(format!("there is no server program {name}; check the path after `--`")))
-            }
+            false => Err(ClientError::Usage(format!(
+                "there is no server program {name}; check the path after `--`"
+            ))),
         };
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/usr/bin")]);
     folders.map(|folder| folder.join(name)).find(|candidate| candidate.is_file()).ok_or_else(|| {
-        CliError::Usage(format!(
+        ClientError::Usage(format!(
             "there is no {name} in PATH; install the server (Debian: apt install mariadb-server-core) or give its path"
         ))
     })
@@ -197,26 +205,22 @@ pub(crate) fn find_program(name: &str) -> Result<PathBuf> {
 
 /// Command for a query of a server: without library and input, and without the service manager's socket, which a
 /// server notifies even when it only prints its settings.
-pub(super) fn asking(program: &Path) -> Command {
+pub fn asking(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_remove("LD_PRELOAD").env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
     command
 }
 
 /// A server's answers about itself.
-pub(crate) struct Answers {
+pub struct Answers {
     /// Its version, which is supported on a volume.
-    pub(crate) version: ServerVersion,
+    pub version: ServerVersion,
     /// All its settings, by name.
-    pub(crate) settings: Settings,
+    pub settings: Settings,
 }
 
 /// Asks the server for its settings.
-pub(crate) fn effective_settings(
-    binary: &Path,
-    arguments: &[String],
-    datadir: Option<&Path>,
-) -> Result<Answers> {
+pub fn effective_settings(binary: &Path, arguments: &[String], datadir: Option<&Path>) -> Result<Answers> {
     let relevant =
         |argument: &&String| argument.starts_with("--") && !argument.starts_with("--print-defaults");
     // Only the server itself has all of its options; a script's own options are left out by --help's leniency.
@@ -228,14 +232,14 @@ pub(crate) fn effective_settings(
     command.args(own[leading..].iter().filter(|argument| is_server_option(argument)));
     command.args(datadir.map(|datadir| format!("--datadir={}", datadir.display())));
     command.args(["--verbose", "--help"]);
-    let output = command.output().map_err(|error| CliError::io("run", binary, error))?;
+    let output = command.output().map_err(|error| ClientError::io("run", binary, error))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     let line = text.lines().next().unwrap_or_else(|| errors.trim());
     let version = series::version_of(line, binary, Use::Volume)?;
     let settings = parse_settings(&text);
     if !settings.contains_key("innodb-page-size") {
-        return Err(CliError::Usage(format!(
+        return Err(ClientError::Usage(format!(
             "{} does not accept its options: {}",
             binary.display(),
             errors.lines().filter(|line| line.contains("ERROR")).collect::<Vec<_>>().join("; ")
@@ -265,13 +269,13 @@ fn is_server_option(argument: &str) -> bool {
 }
 
 /// The server does not list the plugins it loads among its settings, so the options themselves are checked.
-pub(crate) fn check_plugins(arguments: &[String]) -> Result<()> {
+pub fn check_plugins(arguments: &[String]) -> Result<()> {
     for argument in arguments {
         let argument = argument.replace('-', "_");
         let option = argument.trim_start_matches("__");
         let loads = option.trim_start_matches("loose_").starts_with("plugin_load");
         if let Some(plugin) = ENCRYPTION_PLUGINS.iter().find(|plugin| loads && argument.contains(**plugin)) {
-            return Err(CliError::Usage(format!(
+            return Err(ClientError::Usage(format!(
                 "encryption plugin {plugin}: the node would hold the pages of encrypted tables in clear. Remove it from \
                  plugin_load_add, or allow that with --clear-pages"
             )));
@@ -295,11 +299,11 @@ fn user_in(arguments: &[String]) -> Option<String> {
 }
 
 /// Options the server takes from its option files.
-pub(crate) fn option_file_arguments(binary: &Path, user_arguments: &[String]) -> Result<Vec<String>> {
+pub fn option_file_arguments(binary: &Path, user_arguments: &[String]) -> Result<Vec<String>> {
     let mut command = asking(binary);
     command.args(user_arguments.iter().take_while(|argument| is_leading(argument)));
     let output = command.arg("--print-defaults").output();
-    let output = output.map_err(|error| CliError::io("run", binary, error))?;
+    let output = output.map_err(|error| ClientError::io("run", binary, error))?;
     // All options on one line; a value with a space is cut, which does not affect the options that matter here.
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(text.split_whitespace().filter(|word| word.starts_with("--")).map(str::to_owned).collect())

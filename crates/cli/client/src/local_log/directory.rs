@@ -3,7 +3,7 @@
 //! It is tried out: a nameless file in the directory, and every redo file that is there, is mapped as the library
 //! will map it. Nothing is written.
 
-use crate::error::{CliError, Result};
+use crate::error::{ClientError, Result};
 use redoubt_persistent_memory::{Mapping, PmemError};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -25,12 +25,12 @@ pub enum Durability {
 /// Tries a log directory, or the nearest one above it if it is still to be made.
 ///
 /// # Errors
-/// [`CliError::Usage`] saying why the files cannot be mapped and what to do; [`CliError::Io`].
+/// [`ClientError::Usage`] saying why the files cannot be mapped and what to do; [`ClientError::Io`].
 pub fn check(directory: &Path, pretend: bool) -> Result<Durability> {
     let mut existing = directory;
     while !existing.is_dir() {
         existing = existing.parent().ok_or_else(|| {
-            CliError::Usage(format!("the redo log directory {} is no directory", directory.display()))
+            ClientError::Usage(format!("the redo log directory {} is no directory", directory.display()))
         })?;
     }
     let file_system = FileSystem::of(existing)?;
@@ -38,7 +38,7 @@ pub fn check(directory: &Path, pretend: bool) -> Result<Durability> {
         if pretend {
             return Ok(Durability::Pretended);
         }
-        return Err(CliError::Usage(format!(
+        return Err(ClientError::Usage(format!(
             "the redo log directory {} is on {}, which is ordinary memory: a power cut loses it. Put the log on a \
              file system mounted with DAX on persistent memory (--innodb-log-group-home-dir), or give --pretend-pmem \
              for a test",
@@ -52,7 +52,7 @@ pub fn check(directory: &Path, pretend: bool) -> Result<Durability> {
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
             return Err(refusal("it is no such file system", directory, pretend, &file_system));
         }
-        Err(error) => return Err(CliError::io("make a file in", existing, error.into())),
+        Err(error) => return Err(ClientError::io("make a file in", existing, error.into())),
     }
     if existing == directory {
         for path in redo_files(directory)? {
@@ -60,8 +60,8 @@ pub fn check(directory: &Path, pretend: bool) -> Result<Durability> {
                 .read(true)
                 .write(true)
                 .open(&path)
-                .map_err(|error| CliError::io("open", &path, error))?;
-            let len_bytes = file.metadata().map_err(|error| CliError::io("look at", &path, error))?.len();
+                .map_err(|error| ClientError::io("open", &path, error))?;
+            let len_bytes = file.metadata().map_err(|error| ClientError::io("look at", &path, error))?.len();
             if len_bytes > 0 {
                 try_file(&file, len_bytes, &path, pretend, &file_system)?;
             }
@@ -73,18 +73,18 @@ pub fn check(directory: &Path, pretend: bool) -> Result<Durability> {
 fn try_file(file: &File, len_bytes: u64, path: &Path, pretend: bool, on: &FileSystem) -> Result<()> {
     let Err(error) = Mapping::map(file, len_bytes, false) else { return Ok(()) };
     let PmemError::NotPersistent { source } = error else {
-        return Err(CliError::Usage(format!("{}: {error}", path.display())));
+        return Err(ClientError::Usage(format!("{}: {error}", path.display())));
     };
     Err(refusal(&format!("MAP_SYNC: {source}"), path, pretend, on))
 }
 
-fn refusal(why: &str, path: &Path, pretend: bool, on: &FileSystem) -> CliError {
+fn refusal(why: &str, path: &Path, pretend: bool, on: &FileSystem) -> ClientError {
     let pretended = if pretend {
         " (--pretend-pmem is for tests on tmpfs: it would promise here what a disk cannot keep)"
     } else {
         ""
     };
-    CliError::Usage(format!(
+    ClientError::Usage(format!(
         "the redo log at {} is on {}, which gives no durable stores ({why}){pretended}. Mount a file \
          system with DAX on persistent memory (mount -o dax=always /dev/pmem0 DIR) and put the log there \
          (--innodb-log-group-home-dir=DIR), or start the server without --local-log",
@@ -102,7 +102,7 @@ fn trial_file(directory: &Path) -> std::result::Result<File, Errno> {
 }
 
 fn redo_files(directory: &Path) -> Result<Vec<PathBuf>> {
-    let failed = |error| CliError::io("list", directory, error);
+    let failed = |error| ClientError::io("list", directory, error);
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -126,8 +126,8 @@ impl FileSystem {
         const TMPFS_MAGIC: i64 = 0x0102_1994;
         const RAMFS_MAGIC: i64 = 0x8584_58f6;
         let info = rustix::fs::statfs(directory)
-            .map_err(|error| CliError::io("look at the file system of", directory, error.into()))?;
-        let path = directory.canonicalize().map_err(|error| CliError::io("open", directory, error))?;
+            .map_err(|error| ClientError::io("look at the file system of", directory, error.into()))?;
+        let path = directory.canonicalize().map_err(|error| ClientError::io("open", directory, error))?;
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         Ok(Self {
             name: mounted_as(&mounts, &path).unwrap_or_else(|| "its file system".to_owned()),

@@ -10,12 +10,13 @@
 //! Files the volume does not have are moved to `.redoubt-orphans/`; only stubs, which have no content, are removed.
 
 use super::checksums::Checksums;
-use super::fill::{self, Filled};
+use super::fill::{self, Filled, Target};
 use super::marker::{self, Marker, MarkerFile};
-use super::server::{LOST_AND_FOUND, Server};
 use crate::beneath::{Beneath, check_name};
-use crate::client::Client;
-use crate::error::{CliError, Result};
+use crate::control::Client;
+use crate::error::{ClientError, Result};
+use crate::events::Events;
+use crate::server::{LOST_AND_FOUND, Server};
 use redoubt_redo::Family;
 use redoubt_wire::control::{Reply, Request, VolumeEntry, VolumeStatus};
 use std::collections::BTreeSet;
@@ -27,32 +28,33 @@ const ORPHANS: &str = ".redoubt-orphans";
 const BUFFER_POOL_LIST: &str = "ib_buffer_pool";
 
 /// The local data directory of a server on a volume.
-pub struct DataDirectory {
+pub struct DataDirectory<'a> {
+    events: &'a dyn Events,
     path: PathBuf,
     volume: String,
     marker: MarkerFile,
 }
 
-impl DataDirectory {
+impl<'a> DataDirectory<'a> {
     /// Opens and locks a data directory.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if it holds something else, is another volume's, or is in use.
-    pub fn open(path: &Path, volume: &str) -> Result<Self> {
+    /// [`ClientError::Usage`] if it holds something else, is another volume's, or is in use.
+    pub fn open(path: &Path, volume: &str, events: &'a dyn Events) -> Result<Self> {
         if !path.join(marker::NAME).exists() {
             check_empty(path)?;
         }
         let marker = MarkerFile::open(path)?;
-        Ok(Self { path: path.to_owned(), volume: volume.to_owned(), marker })
+        Ok(Self { events, path: path.to_owned(), volume: volume.to_owned(), marker })
     }
 
     /// The directory must be new, or this volume's.
     ///
     /// # Errors
-    /// [`CliError::Usage`].
+    /// [`ClientError::Usage`].
     pub fn check_volume(&mut self, volume_id: &str) -> Result<()> {
         match self.marker.get() {
-            Some(marker) if marker.volume_id != volume_id => Err(CliError::Usage(format!(
+            Some(marker) if marker.volume_id != volume_id => Err(ClientError::Usage(format!(
                 "{} belongs to volume {} ({}), not to {} ({volume_id}); use another directory",
                 self.path.display(),
                 marker.volume,
@@ -67,7 +69,7 @@ impl DataDirectory {
     /// Remembers the volume's generation if it is of an attach from this directory whose answer did not arrive.
     ///
     /// # Errors
-    /// [`CliError::Io`].
+    /// [`ClientError::Io`].
     pub fn note_own_attach(&mut self, volume: &VolumeStatus) -> Result<()> {
         // It never falls: a node with less has an older copy.
         let is_missing =
@@ -79,13 +81,13 @@ impl DataDirectory {
     /// may have it now. [`Self::note_own_attach`] comes first.
     ///
     /// # Errors
-    /// [`CliError::TakenOver`].
+    /// [`ClientError::TakenOver`].
     pub fn check_not_taken(&self, volume: &VolumeStatus) -> Result<()> {
         let has_server = volume.state == "attached" || volume.connections > 0;
         if !self.generation().map_or(has_server, |own| volume.generation > own) {
             return Ok(());
         }
-        Err(CliError::TakenOver(format!(
+        Err(ClientError::TakenOver(format!(
             "volume {} was attached by {} (generation {}, state {}), and --no-takeover is given; stop the server there, then \
              start this one once without --no-takeover",
             self.volume, volume.attached_by, volume.generation, volume.state
@@ -115,7 +117,7 @@ impl DataDirectory {
     /// for people. [`Self::check_volume`] comes first.
     ///
     /// # Errors
-    /// [`CliError::Io`].
+    /// [`ClientError::Io`].
     pub fn note_attaching(&mut self, who: &str) -> Result<String> {
         let mut marker = self.marker()?;
         let name = marker.add_attach(who);
@@ -126,7 +128,7 @@ impl DataDirectory {
     /// Remembers the generation that [`Self::check_not_taken`] compares with.
     ///
     /// # Errors
-    /// [`CliError::Io`].
+    /// [`ClientError::Io`].
     pub fn note_attached(&mut self, generation: u64) -> Result<()> {
         let mut marker = self.marker()?;
         marker.generation = Some(generation);
@@ -135,7 +137,7 @@ impl DataDirectory {
 
     fn marker(&self) -> Result<Marker> {
         let lost = || {
-            CliError::Usage(format!("{} lost its marker during the check; try again", self.path.display()))
+            ClientError::Usage(format!("{} lost its marker during the check; try again", self.path.display()))
         };
         self.marker.get().cloned().ok_or_else(lost)
     }
@@ -144,7 +146,7 @@ impl DataDirectory {
     /// takes as long as there are bytes to fetch and to compare; a server that has the volume continues meanwhile.
     ///
     /// # Errors
-    /// [`CliError::Io`], or what the node answers.
+    /// [`ClientError::Io`], or what the node answers.
     pub fn prepare(&self, client: &mut Client, server: &Server) -> Result<Filled> {
         let mut filled = Filled::new(Checksums::load(&self.path)?);
         self.fill(client, server, &mut filled, false)?;
@@ -155,7 +157,7 @@ impl DataDirectory {
     /// Brings a prepared directory to the state of the attached volume, by the changes since only.
     ///
     /// # Errors
-    /// [`CliError::Io`], or what the node answers.
+    /// [`ClientError::Io`], or what the node answers.
     pub fn finish(&self, client: &mut Client, server: &Server, mut filled: Filled) -> Result<()> {
         self.fill(client, server, &mut filled, true)
     }
@@ -183,7 +185,8 @@ impl DataDirectory {
         let (local, entries): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| local_directory_of(&entry.path, server).is_some());
         check_no_table(&local, server)?;
-        fill::fill(&self.path, &self.volume, owner, client, &entries, filled, is_attached)?;
+        let target = Target { directory: &self.path, volume: &self.volume, owner, events: self.events };
+        fill::fill(&target, client, &entries, filled, is_attached)?;
         if is_attached && !entries.is_empty() && server.version.family == Family::MySql {
             make_buffer_pool_list(&self.path, owner)?;
         }
@@ -193,7 +196,7 @@ impl DataDirectory {
     /// The lock outlives this process image: the server inherits it.
     ///
     /// # Errors
-    /// [`CliError::Io`].
+    /// [`ClientError::Io`].
     pub fn keep_locked(&self) -> Result<()> {
         self.marker.keep_locked()
     }
@@ -201,12 +204,12 @@ impl DataDirectory {
     fn remove_others(&self, relative: &str, known: &BTreeSet<&str>, server: &Server) -> Result<()> {
         let directory = self.path.join(relative);
         let entries =
-            std::fs::read_dir(&directory).map_err(|error| CliError::io("list", &directory, error))?;
+            std::fs::read_dir(&directory).map_err(|error| ClientError::io("list", &directory, error))?;
         for entry in entries {
-            let entry = entry.map_err(|error| CliError::io("list", &directory, error))?;
+            let entry = entry.map_err(|error| ClientError::io("list", &directory, error))?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = if relative.is_empty() { name.clone() } else { format!("{relative}/{name}") };
-            let metadata = entry.metadata().map_err(|error| CliError::io("read", entry.path(), error))?;
+            let metadata = entry.metadata().map_err(|error| ClientError::io("read", entry.path(), error))?;
             // Metadata of the entry itself: a symbolic link is neither directory nor file, and is removed.
             if metadata.is_dir() {
                 if name != ORPHANS && !is_local_directory(&path, server) {
@@ -216,10 +219,10 @@ impl DataDirectory {
                         !known.contains(path.as_str()) && std::fs::remove_dir(entry.path()).is_ok();
                     // Databases and the administrator's directories: the server names its own ones `#...`.
                     if is_removed && !name.starts_with('#') {
-                        complain!(
-                            "redoubt: directory {path} is not in the volume; removed. A directory of this host's own can \
+                        self.events.note(&format!(
+                            "directory {path} is not in the volume; removed. A directory of this host's own can \
                              stay if ignore_db_dirs or tmpdir names it"
-                        );
+                        ));
                     }
                 }
             } else if !is_local(&path, &name, server)
@@ -233,28 +236,31 @@ impl DataDirectory {
 
     fn put_away(&self, from: &Path, path: &str, is_stub: bool) -> Result<()> {
         if is_stub {
-            return std::fs::remove_file(from).map_err(|error| CliError::io("remove", from, error));
+            return std::fs::remove_file(from).map_err(|error| ClientError::io("remove", from, error));
         }
         let orphans = self.path.join(ORPHANS);
         match std::fs::symlink_metadata(&orphans) {
             Ok(data) if !data.is_dir() => {
-                return Err(CliError::Usage(format!("{} is not a directory; remove it", orphans.display())));
+                return Err(ClientError::Usage(format!(
+                    "{} is not a directory; remove it",
+                    orphans.display()
+                )));
             }
             Ok(_) => {}
             Err(_) => {
-                std::fs::create_dir(&orphans).map_err(|error| CliError::io("create", &orphans, error))?;
+                std::fs::create_dir(&orphans).map_err(|error| ClientError::io("create", &orphans, error))?;
             }
         }
         let target = orphans.join(format!("{}-{:08x}", path.replace('/', "@"), fastrand::u32(..)));
-        complain!("redoubt: {path} is not in the volume; moved to {}", target.display());
-        std::fs::rename(from, &target).map_err(|error| CliError::io("move", from, error))
+        self.events.note(&format!("{path} is not in the volume; moved to {}", target.display()));
+        std::fs::rename(from, &target).map_err(|error| ClientError::io("move", from, error))
     }
 }
 
 /// Volume that a data directory belongs to; `None` for an empty or missing directory. Nothing is locked or changed.
 ///
 /// # Errors
-/// [`CliError::Usage`] if it holds something else.
+/// [`ClientError::Usage`] if it holds something else.
 pub fn volume_of(path: &Path) -> Result<Option<String>> {
     if !path.exists() {
         return Ok(None);
@@ -272,14 +278,14 @@ pub fn lock_file(path: &Path) -> PathBuf {
 
 /// Checks that a directory is empty, except for the files of a group member whose data was imported.
 fn check_empty(path: &Path) -> Result<()> {
-    let error = |error| CliError::io("list", path, error);
+    let error = |error| ClientError::io("list", path, error);
     let names = std::fs::read_dir(path).map_err(error)?.map(|entry| entry.map(|entry| entry.file_name()));
     let names = names.collect::<std::io::Result<Vec<_>>>().map_err(error)?;
     let is_other =
         |name: &&std::ffi::OsString| !is_of_group(&name.to_string_lossy()) && *name != LOST_AND_FOUND;
     match names.iter().filter(is_other).count() {
         0 => Ok(()),
-        count => Err(CliError::Usage(format!(
+        count => Err(ClientError::Usage(format!(
             "{} holds {count} files that `redoubt run` did not put there; use an empty directory, or take a \
              server's data over with `redoubt volume import`",
             path.display()
@@ -334,7 +340,7 @@ fn check_no_table(local: &[VolumeEntry], server: &Server) -> Result<()> {
     };
     match local.iter().find(|entry| is_table(&entry.path)) {
         None => Ok(()),
-        Some(entry) => Err(CliError::Usage(format!(
+        Some(entry) => Err(ClientError::Usage(format!(
             "tmpdir or ignore_db_dirs names the directory {}, which has a table in the volume ({}); nothing was attached. Name \
              another directory",
             local_directory_of(&entry.path, server).unwrap_or_default(),
@@ -347,7 +353,7 @@ fn check_no_table(local: &[VolumeEntry], server: &Server) -> Result<()> {
 /// first start on a host; it accepts an empty list. (A new volume needs an empty directory.)
 ///
 /// # Errors
-/// [`CliError::Io`].
+/// [`ClientError::Io`].
 pub fn make_buffer_pool_list(directory: &Path, owner: Option<(u32, u32)>) -> Result<()> {
     if directory.join(BUFFER_POOL_LIST).exists() {
         return Ok(());
@@ -360,7 +366,7 @@ pub fn make_buffer_pool_list(directory: &Path, owner: Option<(u32, u32)>) -> Res
 /// Owner of the files, if this process may and must give them away.
 ///
 /// # Errors
-/// [`CliError::Usage`] for a user that is not there.
+/// [`ClientError::Usage`] for a user that is not there.
 pub fn owner_for(server: &Server) -> Result<Option<(u32, u32)>> {
     // SAFETY: geteuid has no arguments and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
@@ -372,12 +378,12 @@ pub fn owner_for(server: &Server) -> Result<Option<(u32, u32)>> {
 /// User and group of this name; `None` for the super-user and if no name is given.
 ///
 /// # Errors
-/// [`CliError::Usage`] if the user does not exist on this host.
+/// [`ClientError::Usage`] if the user does not exist on this host.
 pub fn ids_of(user: Option<&str>) -> Result<Option<(u32, u32)>> {
     let is_other = |user: &&str| !matches!(*user, "" | "root" | "0" | "(No default value)");
     let Some(user) = user.filter(is_other) else { return Ok(None) };
-    let passwd =
-        std::fs::read_to_string("/etc/passwd").map_err(|error| CliError::io("read", "/etc/passwd", error))?;
+    let passwd = std::fs::read_to_string("/etc/passwd")
+        .map_err(|error| ClientError::io("read", "/etc/passwd", error))?;
     let found = passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
         (fields.next() == Some(user)).then_some(())?;
@@ -386,10 +392,10 @@ pub fn ids_of(user: Option<&str>) -> Result<Option<(u32, u32)>> {
     });
     found
         .map(Some)
-        .ok_or_else(|| CliError::Usage(format!("there is no user {user} on this host (option --user)")))
+        .ok_or_else(|| ClientError::Usage(format!("there is no user {user} on this host (option --user)")))
 }
 
 fn give(path: &Path, owner: Option<(u32, u32)>) -> Result<()> {
     let Some((uid, gid)) = owner else { return Ok(()) };
-    chown(path, Some(uid), Some(gid)).map_err(|error| CliError::io("change the owner of", path, error))
+    chown(path, Some(uid), Some(gid)).map_err(|error| ClientError::io("change the owner of", path, error))
 }

@@ -2,7 +2,8 @@
 
 use super::layout::Layout;
 use super::log::SourceLog;
-use crate::error::{CliError, Result};
+use crate::error::{ClientError, Result};
+use crate::events::Events;
 use crate::places::{DATA_HOME, DOUBLEWRITE, LOG_HOME, UNDO};
 use redoubt_redo::Family;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,12 +45,12 @@ impl SourceFile {
     /// A file that gets to the top of the data directory under its own name.
     ///
     /// # Errors
-    /// [`CliError`] if it is none, or its name is not UTF-8.
+    /// [`ClientError`] if it is none, or its name is not UTF-8.
     pub fn by_name(at: &Path) -> Result<Self> {
-        let metadata = std::fs::symlink_metadata(at).map_err(|error| CliError::io("read", at, error))?;
+        let metadata = std::fs::symlink_metadata(at).map_err(|error| ClientError::io("read", at, error))?;
         let name = at.file_name().and_then(|name| name.to_str()).filter(|_| metadata.is_file());
         let Some(name) = name else {
-            return Err(CliError::Usage(format!(
+            return Err(ClientError::Usage(format!(
                 "{} is not a file, or its name is not UTF-8; put the file itself there",
                 at.display()
             )));
@@ -94,8 +95,8 @@ impl Source {
     /// Looks at a data directory.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if it is in use, incomplete, or needs something that is not supported.
-    pub fn open(directory: &Path, layout: Layout) -> Result<Self> {
+    /// [`ClientError::Usage`] if it is in use, incomplete, or needs something that is not supported.
+    pub fn open(directory: &Path, layout: Layout, events: &dyn Events) -> Result<Self> {
         let family = family_of(directory);
         let data_file_path = layout.data_file_path();
         let system_files = parse_data_file_path(data_file_path.unwrap_or("ibdata1:12M:autoextend"))?;
@@ -104,11 +105,11 @@ impl Source {
         for (path, _) in &system_files {
             let file = home.join(path);
             let handle = File::options().read(true).write(true).open(&file).or_else(|_| File::open(&file));
-            let handle = handle.map_err(|error| CliError::io("open", &file, error))?;
+            let handle = handle.map_err(|error| ClientError::io("open", &file, error))?;
             check_unused(&handle, directory)?;
         }
         if data_file_path.is_none() && home.join("ibdata2").exists() {
-            return Err(CliError::Usage(format!(
+            return Err(ClientError::Usage(format!(
                 "{} has an ibdata2: say how the system tablespace is laid out with --innodb-data-file-path, as in the \
                  server's innodb_data_file_path",
                 home.display()
@@ -116,7 +117,7 @@ impl Source {
         }
         let log_home = layout.moved_directory(LOG_HOME).unwrap_or_else(|| directory.to_owned());
         let log = SourceLog::open(family, &log_home)?;
-        let files = layout.files_elsewhere()?;
+        let files = layout.files_elsewhere(events)?;
         let mut source = Self {
             family,
             directory: directory.to_owned(),
@@ -150,19 +151,19 @@ impl Source {
     /// uncommitted changes could not be rolled back. Further undo tablespaces are in its dictionary.
     ///
     /// # Errors
-    /// [`CliError::Usage`] that names the one that is missing.
+    /// [`ClientError::Usage`] that names the one that is missing.
     pub fn require_undo(&self) -> Result<()> {
         let has = |name: &str| self.files.iter().any(|file| file.path == name);
         let files = [("undo_001", "undo_1_trunc.log"), ("undo_002", "undo_2_trunc.log")];
         let Some((name, mark)) = files.into_iter().find(|(name, _)| !has(name)) else { return Ok(()) };
         if has(mark) {
-            return Err(CliError::Usage(format!(
+            return Err(ClientError::Usage(format!(
                 "the server was killed while it created {name} again (it left {mark}); start it once on {}, or \
                  on a copy, and shut it down; then import",
                 self.layout.directory(UNDO).display()
             )));
         }
-        Err(CliError::Usage(format!(
+        Err(ClientError::Usage(format!(
             "{} has no {name}, without which transactions cannot be rolled back; say where the server has it with \
              --innodb-undo-directory or --defaults-file",
             self.layout.directory(UNDO).display()
@@ -176,7 +177,7 @@ impl Source {
         for (path, len_bytes) in &self.system_files {
             let mut file = SourceFile::by_name(&home.join(path))?;
             if file.path != *path {
-                return Err(CliError::Usage(format!(
+                return Err(ClientError::Usage(format!(
                     "innodb_data_file_path names {path}, in a directory below innodb_data_home_dir={}; that is not \
                      supported: move the file to innodb_data_home_dir",
                     home.display()
@@ -195,7 +196,7 @@ impl Source {
         let mut seen: BTreeMap<&str, &Path> = BTreeMap::new();
         for file in &self.files {
             if let Some(other) = seen.insert(&file.path, &file.at) {
-                return Err(CliError::Usage(format!(
+                return Err(ClientError::Usage(format!(
                     "{} and {} would both be {} in the volume; move away the one that the server does not use",
                     other.display(),
                     file.at.display(),
@@ -209,10 +210,10 @@ impl Source {
     /// The contents of MySQL's doublewrite files, one after the other.
     ///
     /// # Errors
-    /// [`CliError::Io`].
+    /// [`ClientError::Io`].
     pub fn doublewritten(&self) -> Result<Vec<u8>> {
         let directory = self.layout.directory_or(DOUBLEWRITE, DATA_HOME);
-        let io = |error| CliError::io("read", &directory, error);
+        let io = |error| ClientError::io("read", &directory, error);
         let mut copies = Vec::new();
         for entry in std::fs::read_dir(&directory).map_err(io)? {
             let entry = entry.map_err(io)?;
@@ -226,17 +227,20 @@ impl Source {
     fn list(&mut self, relative: &str) -> Result<()> {
         let directory = self.directory.join(relative);
         let entries =
-            std::fs::read_dir(&directory).map_err(|error| CliError::io("list", &directory, error))?;
+            std::fs::read_dir(&directory).map_err(|error| ClientError::io("list", &directory, error))?;
         let mut names = Vec::new();
         for entry in entries {
-            let entry = entry.map_err(|error| CliError::io("list", &directory, error))?;
+            let entry = entry.map_err(|error| ClientError::io("list", &directory, error))?;
             let name = entry.file_name().into_string().map_err(|name| {
-                CliError::Usage(format!(
+                ClientError::Usage(format!(
                     "{}: file name {name:?} is not UTF-8; rename or remove it",
                     directory.display()
                 ))
             })?;
-            names.push((name, entry.metadata().map_err(|error| CliError::io("read", entry.path(), error))?));
+            names.push((
+                name,
+                entry.metadata().map_err(|error| ClientError::io("read", entry.path(), error))?,
+            ));
         }
         names.sort_by(|left, right| left.0.cmp(&right.0));
         for (name, metadata) in names {
@@ -256,7 +260,7 @@ impl Source {
             } else if self.is_taken(&at) {
                 continue;
             } else if metadata.is_symlink() {
-                return Err(CliError::Usage(format!(
+                return Err(ClientError::Usage(format!(
                     "{path} is a symbolic link; move what it points to into the data directory first"
                 )));
             } else if metadata.is_file() && !is_left_out(&path) {
@@ -292,7 +296,7 @@ impl Source {
             return Ok(Kind::Tablespace { first_byte });
         }
         if path.ends_with(".isl") {
-            return Err(CliError::Usage(format!(
+            return Err(ClientError::Usage(format!(
                 "{path} points to a tablespace outside the data directory (DATA DIRECTORY), which is not supported; \
                  move that table back with ALTER TABLE first"
             )));
@@ -338,19 +342,19 @@ fn is_left_out(path: &str) -> bool {
 fn check_directory(directory: &Path, home: &Path, system_files: &[(String, u64)]) -> Result<()> {
     let shown = directory.display();
     if !directory.is_dir() {
-        return Err(CliError::Usage(format!(
+        return Err(ClientError::Usage(format!(
             "{shown} is not a directory; give the data directory of a stopped server with --from"
         )));
     }
     if directory.join(".redoubt").exists() {
-        return Err(CliError::Usage(format!(
+        return Err(ClientError::Usage(format!(
             "{shown} is the local directory of a volume: its InnoDB files have no content. Use `redoubt volume export` \
              to copy that volume"
         )));
     }
     for (path, _) in system_files {
         if !home.join(path).is_file() {
-            return Err(CliError::Usage(format!(
+            return Err(ClientError::Usage(format!(
                 "{} has no {path}, a file of the system tablespace; check --from, and --innodb-data-file-path and \
                  --innodb-data-home-dir (or --defaults-file) if these settings of the server are set",
                 home.display()
@@ -371,7 +375,7 @@ fn check_unused(file: &File, directory: &Path) -> Result<()> {
     // SAFETY: F_GETLK only writes into `lock`, which lives longer than the call.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
     if result == 0 && lock.l_type != libc::F_UNLCK as libc::c_short {
-        return Err(CliError::Usage(format!(
+        return Err(ClientError::Usage(format!(
             "{} is in use by process {}; stop that server first",
             directory.display(),
             lock.l_pid
@@ -383,10 +387,10 @@ fn check_unused(file: &File, directory: &Path) -> Result<()> {
 /// `ibdata1:10M;ibdata2:12M:autoextend` as paths and fixed lengths; the last has length 0.
 ///
 /// # Errors
-/// [`CliError::Usage`] for what is not supported.
+/// [`ClientError::Usage`] for what is not supported.
 pub fn parse_data_file_path(text: &str) -> Result<Vec<(String, u64)>> {
     let wrong = |why: &str| {
-        CliError::Usage(format!(
+        ClientError::Usage(format!(
             "innodb_data_file_path {text:?}: {why}; use files in the data directory, as in \"ibdata1:12M:autoextend\""
         ))
     };
@@ -401,7 +405,7 @@ pub fn parse_data_file_path(text: &str) -> Result<Vec<(String, u64)>> {
         if path.starts_with('/') || path.contains("..") {
             return Err(wrong("files outside the data directory are not supported"));
         }
-        let len_bytes = crate::args::parse_size(size).map_err(|error| wrong(&error))?;
+        let len_bytes = redoubt_codec::parse_size(size).map_err(|error| wrong(&error.to_string()))?;
         files.push((path.trim_start_matches("./").to_owned(), len_bytes));
     }
     match files.last_mut() {

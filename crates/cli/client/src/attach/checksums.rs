@@ -5,7 +5,7 @@
 //! are remembered. A file that changed in the last two seconds is not remembered, since its times may not move with
 //! the next change. All of this is a cache: a missing or unreadable entry is computed again.
 
-use crate::error::{CliError, Result};
+use crate::error::{ClientError, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
@@ -84,10 +84,10 @@ impl Checksums {
     /// Loads the checksums that an earlier start of the same boot left in the data directory.
     ///
     /// # Errors
-    /// [`CliError::Io`] if the kernel's boot id cannot be read.
+    /// [`ClientError::Io`] if the kernel's boot id cannot be read.
     pub fn load(directory: &Path) -> Result<Self> {
         let boot_id =
-            std::fs::read_to_string(BOOT_ID).map_err(|error| CliError::io("read", BOOT_ID, error))?;
+            std::fs::read_to_string(BOOT_ID).map_err(|error| ClientError::io("read", BOOT_ID, error))?;
         let path = directory.join(FILE_NAME);
         let remembered = match read(&path) {
             Some(Saved { format: FORMAT, boot_id: then, files }) if then == boot_id => files,
@@ -160,7 +160,7 @@ impl Checksums {
     /// Remembers what was found out and synced.
     ///
     /// # Errors
-    /// [`CliError::Io`].
+    /// [`ClientError::Io`].
     pub fn save(&self) -> Result<()> {
         let now = SystemTime::now();
         let is_usable = |stamp: &Stamp| stamp.len_bytes >= REMEMBERED_FROM_BYTES && stamp.is_settled(now);
@@ -170,7 +170,7 @@ impl Checksums {
             boot_id: self.boot_id.clone(),
             files: files.map(|(name, known)| (name.clone(), *known)).collect(),
         };
-        let failed = |error| CliError::io("write", &self.path, error);
+        let failed = |error| ClientError::io("write", &self.path, error);
         let body = serde_json::to_vec(&saved).map_err(|error| failed(error.into()))?;
         // A link must not redirect this write to another file.
         let mut options = File::options();

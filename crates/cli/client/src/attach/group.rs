@@ -4,8 +4,8 @@
 //! it: only the server has the library of the volume. So it is run here, on the volume that is attached already and
 //! before the server, which gets the outcome.
 
-use crate::error::{CliError, Result};
-use crate::run::server::Server;
+use crate::error::{ClientError, Result};
+use crate::server::Server;
 use redoubt_group::position::{self, KNOWN};
 use redoubt_group::store::Store;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub fn pass_position(command: &mut Command, server: &Server, datadir: &Path) -> 
     }
     // It is not the server, and must not notify a service manager.
     asked.env_remove("NOTIFY_SOCKET");
-    let found = position::ask(asked, datadir).map_err(|error| CliError::Usage(error.to_string()))?;
+    let found = position::ask(asked, datadir).map_err(|error| ClientError::Usage(error.to_string()))?;
     let text = position::text_of(found);
     if found.is_some() {
         command.arg(format!("--wsrep-start-position={text}"));

@@ -3,14 +3,14 @@
 //! A setting that would take data past the library, or that a node cannot follow, is refused by name. A missing
 //! setting is an error, not a default ([`check_complete`]).
 
-use crate::error::{CliError, Result};
-use crate::run::series::Use;
+use crate::error::{ClientError, Result};
+use crate::server::series::Use;
 use redoubt_redo::Family;
 use std::collections::HashMap;
 use std::path::Path;
 
 /// Settings by name, as the server prints them: `innodb-page-size`.
-pub(crate) type Settings = HashMap<String, String>;
+pub type Settings = HashMap<String, String>;
 
 /// The settings that are judged below. A server that does not print them all cannot be judged.
 const JUDGED: [&str; 8] = [
@@ -37,7 +37,7 @@ fn judged(family: Family) -> impl Iterator<Item = &'static str> {
 }
 
 /// The table that a server prints with `--verbose --help`.
-pub(crate) fn parse_settings(text: &str) -> Settings {
+pub fn parse_settings(text: &str) -> Settings {
     let table = text.lines().skip_while(|line| !line.starts_with("-----")).skip(1);
     table
         .take_while(|line| !line.is_empty())
@@ -49,10 +49,10 @@ pub(crate) fn parse_settings(text: &str) -> Settings {
 }
 
 /// A missing setting is an error, not a default.
-pub(super) fn check_complete(family: Family, settings: &Settings, binary: &Path) -> Result<()> {
+pub fn check_complete(family: Family, settings: &Settings, binary: &Path) -> Result<()> {
     match judged(family).find(|name| !settings.contains_key(*name)) {
         None => Ok(()),
-        Some(name) => Err(CliError::Usage(format!(
+        Some(name) => Err(ClientError::Usage(format!(
             "{} does not say its setting {}, on which it depends whether a node can follow it; give {}",
             binary.display(),
             name.replace('-', "_"),
@@ -62,15 +62,15 @@ pub(super) fn check_complete(family: Family, settings: &Settings, binary: &Path)
 }
 
 /// The first setting that is refused, as an error.
-pub(super) fn check_settings(family: Family, settings: &Settings, clear_pages: bool) -> Result<()> {
+pub fn check_settings(family: Family, settings: &Settings, clear_pages: bool) -> Result<()> {
     match refused_settings(family, settings, clear_pages).into_iter().next() {
-        Some(refused) => Err(CliError::Usage(refused)),
+        Some(refused) => Err(ClientError::Usage(refused)),
         None => Ok(()),
     }
 }
 
 /// Settings that a node cannot follow, each with what to do.
-pub(crate) fn refused_settings(family: Family, settings: &Settings, clear_pages: bool) -> Vec<String> {
+pub fn refused_settings(family: Family, settings: &Settings, clear_pages: bool) -> Vec<String> {
     let get = |name: &str| settings.get(name).map_or("", String::as_str);
     let mut refused = match family {
         Family::MariaDb => refused_of_mariadb(settings, clear_pages),
@@ -160,7 +160,7 @@ fn refused_recovery(level: &str) -> Option<String> {
 }
 
 /// Options that are set for a server on a volume, after its own. `settings`: its settings.
-pub(super) fn set_for(family: Family, settings: &Settings) -> Vec<String> {
+pub fn set_for(family: Family, settings: &Settings) -> Vec<String> {
     let mut arguments = vec!["--innodb-use-native-aio=0".to_owned()];
     if family == Family::MariaDb {
         // Otherwise DATA DIRECTORY would put a tablespace where the node cannot follow: the server logs the path before
@@ -190,7 +190,8 @@ pub enum ForcedRecovery {
 }
 
 impl ForcedRecovery {
-    pub(super) fn of(settings: &Settings) -> Self {
+    /// The start that these settings ask for.
+    pub fn of(settings: &Settings) -> Self {
         match settings.get("innodb-force-recovery").and_then(|level| level.parse().ok()) {
             Some(1..=3) => Self::OnVolume,
             Some(level @ 4..) => Self::OnView(level),
@@ -200,7 +201,7 @@ impl ForcedRecovery {
 }
 
 /// Whether the value of a switch is on.
-pub(crate) fn is_on(value: &str) -> bool {
+pub fn is_on(value: &str) -> bool {
     matches!(value, "TRUE" | "ON" | "1")
 }
 

@@ -4,7 +4,7 @@
 //! change rarely, and the tests would show it, so a release after the newest one tested is accepted with a warning.
 //! Other series are unknown and refused.
 
-use crate::error::{CliError, Result};
+use crate::error::{ClientError, Result};
 use redoubt_redo::Family;
 use redoubt_wire::ServerVersion;
 use std::path::Path;
@@ -52,7 +52,7 @@ impl Use {
 /// The version in the line that a server prints of itself.
 ///
 /// # Errors
-/// [`CliError::Usage`] for an unsupported server. `line` may be another output of it.
+/// [`ClientError::Usage`] for an unsupported server. `line` may be another output of it.
 pub fn version_of(line: &str, binary: &Path, for_use: Use) -> Result<ServerVersion> {
     let version = ServerVersion::of_program(line);
     let known = version.filter(|version| series_of(*version, for_use).is_some());
@@ -64,7 +64,7 @@ pub fn version_of(line: &str, binary: &Path, for_use: Use) -> Result<ServerVersi
             }
             _ => "",
         };
-        CliError::Usage(format!(
+        ClientError::Usage(format!(
             "{} is not a supported server: {line:?}; give {}{way_out}",
             binary.display(),
             for_use.names()

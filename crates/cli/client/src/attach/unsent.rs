@@ -6,8 +6,8 @@
 //!
 //! The file is made here too, with all its room, so that a full disk is an error before anything is attached.
 
-use crate::error::{CliError, Result};
-use crate::show;
+use crate::error::{ClientError, Result};
+use crate::events::{self, Events};
 use redoubt_resend_queue::layout::{
     Confirmed, HEAD_LEN_BYTES, HOLDS_WORD, check_head, confirmed, may_keep, new_head,
 };
@@ -48,8 +48,8 @@ impl Unsent {
     /// Looks for unsent data, and reports it to the operator.
     ///
     /// # Errors
-    /// [`CliError::Usage`] for a file that cannot be understood: it may hold commits.
-    pub fn open(directory: &Path) -> Result<Self> {
+    /// [`ClientError::Usage`] for a file that cannot be understood: it may hold commits.
+    pub fn open(directory: &Path, events: &dyn Events) -> Result<Self> {
         let path = directory.join(FILE_NAME);
         let mut unsent =
             Self { directory: directory.to_owned(), path, file: None, left: None, confirmed: None };
@@ -58,35 +58,35 @@ impl Unsent {
         let mut file = match opened {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(unsent),
-            Err(error) => return Err(CliError::io("open", &unsent.path, error)),
+            Err(error) => return Err(ClientError::io("open", &unsent.path, error)),
         };
         let mut bytes = vec![0; HEAD_LEN_BYTES];
         file.read_exact(&mut bytes).map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof => unsent.unusable(&BadFile::Damaged("it is too short".to_owned())),
-            _ => CliError::io("read", &unsent.path, error),
+            _ => ClientError::io("read", &unsent.path, error),
         })?;
         let (volume_id, _) = check_head(&bytes).map_err(|error| unsent.unusable(&error))?;
         let last = confirmed(&bytes).map_err(|error| unsent.unusable(&error))?;
         unsent.confirmed = last.map(|last| (volume_id, last));
         if may_keep(&bytes).map_err(|error| unsent.unusable(&error))? {
-            file.read_to_end(&mut bytes).map_err(|error| CliError::io("read", &unsent.path, error))?;
+            file.read_to_end(&mut bytes).map_err(|error| ClientError::io("read", &unsent.path, error))?;
             let contents = redoubt_resend_queue::read(&bytes).map_err(|error| unsent.unusable(&error))?;
             unsent.left = contents.kept.map(|kept| Left { bytes, volume_id: contents.volume_id, kept });
         }
         if let Some(left) = &unsent.left {
-            complain!(
-                "redoubt: the previous server here left {} that the storage node has not acknowledged, in {}; \
+            events.note(&format!(
+                "the previous server here left {} that the storage node has not acknowledged, in {}; \
                  it is sent to the node before the volume is attached",
-                show::bytes(left.kept.unconfirmed_bytes()),
+                events::bytes(left.kept.unconfirmed_bytes()),
                 unsent.path.display()
-            );
+            ));
         }
         unsent.file = Some(file);
         Ok(unsent)
     }
 
-    fn unusable(&self, error: &BadFile) -> CliError {
-        CliError::Usage(format!(
+    fn unusable(&self, error: &BadFile) -> ClientError {
+        ClientError::Usage(format!(
             "{}: {error}. It may hold commits that were answered and that the node does not have; to start without \
              them, move it out of the data directory",
             self.path.display()
@@ -101,16 +101,16 @@ impl Unsent {
     /// The node has an older copy of the volume, which is accepted: what was sent and confirmed does not count for it.
     ///
     /// # Errors
-    /// [`CliError::Io`].
-    pub fn start_anew(&mut self) -> Result<()> {
+    /// [`ClientError::Io`].
+    pub fn start_anew(&mut self, events: &dyn Events) -> Result<()> {
         if let Some(left) = self.left.take() {
             let why = "the storage node has an older copy of the volume, where they do not fit";
-            return self.put_away(left.kept.generation, left.kept.unconfirmed_bytes(), why);
+            return self.put_away(left.kept.generation, left.kept.unconfirmed_bytes(), why, events);
         }
         self.file = None;
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(CliError::io("remove", &self.path, error))
+                Err(ClientError::io("remove", &self.path, error))
             }
             _ => Ok(()),
         }
@@ -119,17 +119,18 @@ impl Unsent {
     /// Sends it and waits until it is durable.
     ///
     /// # Errors
-    /// [`CliError::Usage`] when the node does not take it now. Nothing is lost by that.
+    /// [`ClientError::Usage`] when the node does not take it now. Nothing is lost by that.
     pub fn send(
         &mut self,
         connector: &Connector,
         volume: &VolumeStatus,
         server: ServerVersion,
+        events: &dyn Events,
     ) -> Result<()> {
         let Some(left) = self.left.take() else { return Ok(()) };
         let kept = &left.kept;
         if left.volume_id != volume.volume_id {
-            return Err(CliError::Usage(format!(
+            return Err(ClientError::Usage(format!(
                 "{} is of volume {}, and volume {} is {}; move it out of the data directory",
                 self.path.display(),
                 left.volume_id,
@@ -139,7 +140,7 @@ impl Unsent {
         }
         if kept.generation < volume.generation {
             let by = format!("volume {} was attached by {}", volume.name, volume.attached_by);
-            return self.give_up(kept.generation, kept.unconfirmed_bytes(), &by);
+            return self.give_up(kept.generation, kept.unconfirmed_bytes(), &by, events);
         }
         // The frames are of a server that ran here before: of this one, or of the newest that changed the volume.
         let required = required_by_all([Some(server), volume.newest_server].into_iter().flatten());
@@ -148,15 +149,15 @@ impl Unsent {
         loop {
             match redoubt_resend_queue::send(connector, announced, &volume.name, kept, &left.bytes) {
                 Ok(sent) => {
-                    complain!("redoubt: sent {} of it that the node did not have", show::bytes(sent));
+                    events.note(&format!("sent {} of it that the node did not have", events::bytes(sent)));
                     break;
                 }
                 Err(SendError::Fenced(by)) => {
-                    return self.give_up(kept.generation, kept.unconfirmed_bytes(), &by);
+                    return self.give_up(kept.generation, kept.unconfirmed_bytes(), &by, events);
                 }
                 Err(SendError::Later(_)) if Instant::now() < deadline => std::thread::sleep(PAUSE),
                 Err(error) => {
-                    return Err(CliError::Usage(format!(
+                    return Err(ClientError::Usage(format!(
                         "cannot send the data that the previous server left in {} to the storage node at {}: \
                          {error}. Nothing is lost and no volume was attached; try again when the node is \
                          available. To start without that data, move the file out of the data directory; it \
@@ -169,7 +170,7 @@ impl Unsent {
         }
         if kept.damaged_bytes() > 0 {
             let why = "they are not whole on the local disk, as after a loss of power";
-            return self.put_away(kept.generation, kept.damaged_bytes(), why);
+            return self.put_away(kept.generation, kept.damaged_bytes(), why, events);
         }
         self.note_nothing_kept()
     }
@@ -177,35 +178,35 @@ impl Unsent {
     fn note_nothing_kept(&self) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         file.write_all_at(&0u64.to_le_bytes(), HOLDS_WORD as u64 * 8)
-            .map_err(|error| CliError::io("write", &self.path, error))
+            .map_err(|error| ClientError::io("write", &self.path, error))
     }
 
     /// Another server has the volume: the node will never take it.
-    fn give_up(&mut self, generation: u64, lost_bytes: u64, by: &str) -> Result<()> {
+    fn give_up(&mut self, generation: u64, lost_bytes: u64, by: &str, events: &dyn Events) -> Result<()> {
         let why = format!("{by} after the server here, so the node takes nothing of that server any more");
-        self.put_away(generation, lost_bytes, &why)
+        self.put_away(generation, lost_bytes, &why, events)
     }
 
-    fn put_away(&mut self, generation: u64, lost_bytes: u64, why: &str) -> Result<()> {
+    fn put_away(&mut self, generation: u64, lost_bytes: u64, why: &str, events: &dyn Events) -> Result<()> {
         let name = format!("{FILE_NAME}-generation-{generation}-{:08x}", fastrand::u32(..));
         let target = self.directory.join(name);
-        std::fs::rename(&self.path, &target).map_err(|error| CliError::io("move", &self.path, error))?;
+        std::fs::rename(&self.path, &target).map_err(|error| ClientError::io("move", &self.path, error))?;
         self.file = None;
-        complain!(
-            "redoubt: warning: up to {} that the previous server here wrote may be lost: {why}. Commits that \
+        events.note(&format!(
+            "warning: up to {} that the previous server here wrote may be lost: {why}. Commits that \
              waited for the node (innodb_flush_log_at_trx_commit=1 without a binary log, or with \
              sync_binlog=1) are not among them; other answered commits may be. Kept as {}; remove that file \
              after you have read this",
-            show::bytes(lost_bytes),
+            events::bytes(lost_bytes),
             target.display()
-        );
+        ));
         Ok(())
     }
 
     /// The file is there, with all its room, and `owner`'s.
     ///
     /// # Errors
-    /// [`CliError::Io`]: above all, no room.
+    /// [`ClientError::Io`]: above all, no room.
     pub fn prepare(&mut self, volume_id: &str, owner: Option<(u32, u32)>) -> Result<()> {
         let head = new_head(volume_id).map_err(|error| self.unusable(&error))?;
         let is_usable = match &self.file {
@@ -217,7 +218,7 @@ impl Unsent {
         }
         if let (Some(file), Some((user, group))) = (&self.file, owner) {
             std::os::unix::fs::fchown(file, Some(user), Some(group))
-                .map_err(|error| CliError::io("change the owner of", &self.path, error))?;
+                .map_err(|error| ClientError::io("change the owner of", &self.path, error))?;
         }
         Ok(())
     }
@@ -225,9 +226,9 @@ impl Unsent {
     /// True for a file of this size and volume. Any other empty file is made again.
     fn is_of(&self, file: &File, volume_id: &str) -> Result<bool> {
         let mut head = vec![0; HEAD_LEN_BYTES];
-        file.read_exact_at(&mut head, 0).map_err(|error| CliError::io("read", &self.path, error))?;
+        file.read_exact_at(&mut head, 0).map_err(|error| ClientError::io("read", &self.path, error))?;
         let (of, _) = check_head(&head).map_err(|error| self.unusable(&error))?;
-        let len_bytes = file.metadata().map_err(|error| CliError::io("read", &self.path, error))?.len();
+        let len_bytes = file.metadata().map_err(|error| ClientError::io("read", &self.path, error))?.len();
         Ok(of == volume_id && len_bytes == FILE_LEN_BYTES)
     }
 
@@ -235,7 +236,7 @@ impl Unsent {
         let new = self.path.with_extension("new");
         match std::fs::remove_file(&new) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(CliError::io("remove", &new, error));
+                return Err(ClientError::io("remove", &new, error));
             }
             _ => {}
         }
@@ -246,7 +247,7 @@ impl Unsent {
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW)
             .open(&new)
-            .map_err(|error| CliError::io("create", &new, error))?;
+            .map_err(|error| ClientError::io("create", &new, error))?;
         // SAFETY: no pointers; the descriptor is open.
         let errno = unsafe { libc::posix_fallocate64(file.as_raw_fd(), 0, FILE_LEN_BYTES as libc::off64_t) };
         let made = match errno {
@@ -259,7 +260,7 @@ impl Unsent {
         };
         made.map_err(|error| {
             let _ = std::fs::remove_file(&new);
-            CliError::io("reserve room for what the node does not have yet, in", &self.path, error)
+            ClientError::io("reserve room for what the node does not have yet, in", &self.path, error)
         })?;
         Ok(file)
     }

@@ -1,13 +1,14 @@
 //! The marker, and the decisions of a data directory that depend on it.
 
 use super::*;
-use crate::run::datadir::DataDirectory;
+use crate::attach::datadir::DataDirectory;
+use crate::events::Ignored;
 
 const ID: &str = "0123456789abcdef0123456789abcdef";
 const WHO: &str = "host process 7 on /var/lib/shop";
 
-fn directory_of_volume(path: &Path) -> DataDirectory {
-    let mut directory = DataDirectory::open(path, "shop").unwrap();
+fn directory_of_volume(path: &Path) -> DataDirectory<'static> {
+    let mut directory = DataDirectory::open(path, "shop", &Ignored).unwrap();
     directory.check_volume(ID).unwrap();
     directory
 }
@@ -23,11 +24,11 @@ fn attached(who: &str, generation: u64) -> VolumeStatus {
     }
 }
 
-fn may_start(directory: &mut DataDirectory, volume: &VolumeStatus) -> bool {
+fn may_start(directory: &mut DataDirectory<'_>, volume: &VolumeStatus) -> bool {
     directory.note_own_attach(volume).unwrap();
     match directory.check_not_taken(volume) {
         Ok(()) => true,
-        Err(CliError::TakenOver(_)) => false,
+        Err(ClientError::TakenOver(_)) => false,
         Err(other) => panic!("{other}"),
     }
 }
@@ -99,14 +100,14 @@ fn replaced_marker_stays_locked() {
     let old = File::open(parent.path().join(NAME)).unwrap();
     for generation in 1..3 {
         directory.note_attached(generation).unwrap();
-        let second = DataDirectory::open(parent.path(), "shop").err().unwrap().to_string();
+        let second = DataDirectory::open(parent.path(), "shop", &Ignored).err().unwrap().to_string();
         assert!(second.contains("in use"), "{second}");
     }
     // The lock on a file without the name counts for nothing.
     lock_now(&old, parent.path()).unwrap();
     assert!(!is_at(&old, &parent.path().join(NAME)).unwrap());
     drop(directory);
-    DataDirectory::open(parent.path(), "shop").unwrap();
+    DataDirectory::open(parent.path(), "shop", &Ignored).unwrap();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Checking and repairing the pages of a data directory on their way to the node.
 
 use super::source::{Kind, Source, SourceFile};
-use crate::error::{CliError, Result};
+use crate::error::{ClientError, Result};
 use redoubt_page::doublewrite::{DoublewriteArea, find_copy, locate};
 use redoubt_page::encryption::key_version;
 use redoubt_page::format::page_lsn;
@@ -55,13 +55,13 @@ impl<'s> PageSource<'s> {
     /// Reads the doublewrite area.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if the system tablespace is damaged where it must not be.
+    /// [`ClientError::Usage`] if the system tablespace is damaged where it must not be.
     pub fn new(source: &'s Source) -> Result<Self> {
         let path = source.system_file();
-        let file = File::open(path).map_err(|error| CliError::io("open", path, error))?;
-        let wrong = |reason: String| CliError::Usage(format!("{}: {reason}", path.display()));
+        let file = File::open(path).map_err(|error| ClientError::io("open", path, error))?;
+        let wrong = |reason: String| ClientError::Usage(format!("{}: {reason}", path.display()));
         let mut page0 = vec![0; 4096];
-        file.read_exact_at(&mut page0, 0).map_err(|error| CliError::io("read", path, error))?;
+        file.read_exact_at(&mut page0, 0).map_err(|error| ClientError::io("read", path, error))?;
         let system =
             Format::of_page0(source.family, &page0).map_err(|error| wrong(format!("page 0: {error}")))?;
         let mut pages = Self {
@@ -86,14 +86,14 @@ impl<'s> PageSource<'s> {
         let page_len = system_flags.logical_page_size_bytes();
         let mut trx_sys = vec![0; page_len];
         file.read_exact_at(&mut trx_sys, TRX_SYS_PAGE_NO * page_len as u64)
-            .map_err(|error| CliError::io("read", path, error))?;
+            .map_err(|error| ClientError::io("read", path, error))?;
         check_undo(&trx_sys, system_flags, source)?;
         pages.doublewrite = locate(&trx_sys, system_flags).map_err(|error| wrong(error.to_string()))?;
         if let Some(area) = &pages.doublewrite {
             for block in [area.block_1_page_no, area.block_2_page_no] {
                 let mut bytes = vec![0; area.block_size_pages as usize * page_len];
                 file.read_exact_at(&mut bytes, u64::from(block) * page_len as u64)
-                    .map_err(|error| CliError::io("read", path, error))?;
+                    .map_err(|error| ClientError::io("read", path, error))?;
                 pages.copies.extend_from_slice(&bytes);
             }
         }
@@ -103,7 +103,7 @@ impl<'s> PageSource<'s> {
     /// A checker for `file`.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if page 0 does not show the format of the tablespace.
+    /// [`ClientError::Usage`] if page 0 does not show the format of the tablespace.
     pub fn checker(&mut self, file: &SourceFile, handle: &File) -> Result<Checker<'_, 's>> {
         let Kind::Tablespace { first_byte } = file.kind else {
             let path = file.path.clone();
@@ -121,9 +121,9 @@ impl<'s> PageSource<'s> {
 
     /// Space id and flags from page 0, or from a copy of it in the doublewrite area.
     fn identify(&self, file: &SourceFile, handle: &File) -> Result<Option<(u32, Format)>> {
-        let wrong = |reason: String| CliError::Usage(format!("{}: {reason}", file.path));
+        let wrong = |reason: String| ClientError::Usage(format!("{}: {reason}", file.path));
         let mut page0 = vec![0; file.len_bytes.min(1024) as usize];
-        handle.read_exact_at(&mut page0, 0).map_err(|error| CliError::io("read", &file.path, error))?;
+        handle.read_exact_at(&mut page0, 0).map_err(|error| ClientError::io("read", &file.path, error))?;
         if page0.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
@@ -139,7 +139,7 @@ impl<'s> PageSource<'s> {
     /// A volume has one file of a tablespace: pages of a copy would get among those of the original.
     fn note(&mut self, space: u32, path: &str) -> Result<()> {
         match self.found.insert(space, path.to_owned()) {
-            Some(other) if other != path => Err(CliError::Usage(format!(
+            Some(other) if other != path => Err(ClientError::Usage(format!(
                 "{other} and {path} are the same tablespace, {space}; move the one that is a copy out of the data directory"
             ))),
             _ => Ok(()),
@@ -183,7 +183,7 @@ impl Checker<'_, '_> {
     /// at a page.
     ///
     /// # Errors
-    /// [`CliError::Usage`] for a page that cannot be trusted.
+    /// [`ClientError::Usage`] for a page that cannot be trusted.
     pub fn check(&mut self, offset_bytes: u64, piece: &mut [u8]) -> Result<()> {
         let Some((space, format)) = self.tablespace else { return Ok(()) };
         let page_len = format.physical_page_size_bytes();
@@ -203,7 +203,7 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         let wrong =
-            |path: &str, reason: String| CliError::Usage(format!("{path}: page {}: {reason}", id.page_no));
+            |path: &str, reason: String| ClientError::Usage(format!("{path}: page {}: {reason}", id.page_no));
         if let Some(why) = encrypted(page, id, format) {
             return Err(wrong(&self.path, why.to_owned()));
         }
@@ -301,7 +301,7 @@ fn check_undo(trx_sys: &[u8], flags: SpaceFlags, source: &Source) -> Result<()> 
     if spaces.len() <= source.undo_count() {
         return Ok(());
     }
-    Err(CliError::Usage(format!(
+    Err(ClientError::Usage(format!(
         "{} names {} undo tablespaces, but {} were found; say where the server has them with --innodb-undo-directory or \
          --defaults-file",
         source.system_file().display(),

@@ -7,7 +7,7 @@
 //! that the name leads to is locked. The new file is locked before it gets the name, and [`MarkerFile::open`] takes a
 //! lock only on the file that still has the name.
 
-use crate::error::{CliError, Result};
+use crate::error::{ClientError, Result};
 use redoubt_storage::format_version::unknown_version;
 use redoubt_wire::control::{VolumeStatus, WHO_LIMIT_CHARACTERS};
 use rustix::fs::{FlockOperation, flock};
@@ -62,14 +62,14 @@ impl Marker {
             return Ok(None);
         }
         let marker: Self = serde_json::from_str(text).map_err(|error| {
-            CliError::Usage(format!(
+            ClientError::Usage(format!(
                 "{} is damaged ({error}), so it is not known which volume this directory belongs to; remove the \
                  directory {directory}, which is only a cache, or use another one",
                 path.display()
             ))
         })?;
         if marker.format != u64::from(FORMAT) {
-            return Err(CliError::Usage(format!(
+            return Err(ClientError::Usage(format!(
                 "{}: {}; or use another directory, since this one is only a cache",
                 path.display(),
                 unknown_version(marker.format, FORMAT)
@@ -117,10 +117,10 @@ impl MarkerFile {
     /// Opens and locks it; makes an empty one if there is none.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if another process has it, or it is damaged; [`CliError::Io`].
+    /// [`ClientError::Usage`] if another process has it, or it is damaged; [`ClientError::Io`].
     pub fn open(directory: &Path) -> Result<Self> {
         let path = directory.join(NAME);
-        let io = |error| CliError::io("write", &path, error);
+        let io = |error| ClientError::io("write", &path, error);
         let mut lock = loop {
             // A link must not redirect this write to another file.
             let mut options = File::options();
@@ -133,7 +133,7 @@ impl MarkerFile {
             }
         };
         let mut text = String::new();
-        lock.read_to_string(&mut text).map_err(|error| CliError::io("read", &path, error))?;
+        lock.read_to_string(&mut text).map_err(|error| ClientError::io("read", &path, error))?;
         let marker = Marker::parse(&text, &path)?;
         Ok(Self { path, lock, marker })
     }
@@ -146,15 +146,15 @@ impl MarkerFile {
     /// Replaces it, durably.
     ///
     /// # Errors
-    /// [`CliError::Io`]; the old text stays.
+    /// [`ClientError::Io`]; the old text stays.
     pub fn replace(&mut self, marker: Marker) -> Result<()> {
         let directory = self.path.parent().unwrap_or(&self.path).to_owned();
-        let io = |error| CliError::io("write", &self.path, error);
+        let io = |error| ClientError::io("write", &self.path, error);
         let text = serde_json::to_string(&marker).map_err(|error| io(error.into()))?;
         let new = directory.join(NEW_NAME);
         match std::fs::remove_file(&new) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(CliError::io("remove", &new, error));
+                return Err(ClientError::io("remove", &new, error));
             }
             _ => {}
         }
@@ -183,11 +183,11 @@ impl MarkerFile {
     /// The lock outlives this process image: the server inherits it.
     ///
     /// # Errors
-    /// [`CliError::Io`].
+    /// [`ClientError::Io`].
     pub fn keep_locked(&self) -> Result<()> {
         // SAFETY: fcntl on a descriptor that is open; clears FD_CLOEXEC.
         if unsafe { libc::fcntl(self.lock.as_raw_fd(), libc::F_SETFD, 0) } != 0 {
-            return Err(CliError::io("lock", &self.path, std::io::Error::last_os_error()));
+            return Err(ClientError::io("lock", &self.path, std::io::Error::last_os_error()));
         }
         Ok(())
     }
@@ -195,16 +195,16 @@ impl MarkerFile {
     /// Changes its owner.
     ///
     /// # Errors
-    /// [`CliError::Io`].
+    /// [`ClientError::Io`].
     pub fn give(&self, (user, group): (u32, u32)) -> Result<()> {
         fchown(&self.lock, Some(user), Some(group))
-            .map_err(|error| CliError::io("change the owner of", &self.path, error))
+            .map_err(|error| ClientError::io("change the owner of", &self.path, error))
     }
 }
 
 fn lock_now(file: &File, directory: &Path) -> Result<()> {
     flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        CliError::Usage(format!(
+        ClientError::Usage(format!(
             "{} is in use by another server; stop it, or use another directory",
             directory.display()
         ))
@@ -224,10 +224,10 @@ fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
 /// The marker of a directory, without its lock; `None`: there is none yet.
 ///
 /// # Errors
-/// [`CliError::Io`]; [`CliError::Usage`] if it is damaged.
+/// [`ClientError::Io`]; [`ClientError::Usage`] if it is damaged.
 pub fn read(directory: &Path) -> Result<Option<Marker>> {
     let path = directory.join(NAME);
-    let text = std::fs::read_to_string(&path).map_err(|error| CliError::io("read", &path, error))?;
+    let text = std::fs::read_to_string(&path).map_err(|error| ClientError::io("read", &path, error))?;
     Marker::parse(&text, &path)
 }
 

@@ -1,0 +1,55 @@
+//! The state of a node and of its volumes.
+
+use crate::control::Client;
+use crate::credentials::check_volume;
+use crate::error::{ClientError, Result};
+use redoubt_transport::Connector;
+use redoubt_wire::ServerVersion;
+use redoubt_wire::control::{NodeStatus, Reply, Request, VolumeStatus};
+
+/// State of a node.
+///
+/// # Errors
+/// Errors of the node.
+pub fn status(connector: &Connector) -> Result<NodeStatus> {
+    let mut client = Client::connect(connector)?;
+    match client.call(&Request::Status)? {
+        Reply::Status(status) => Ok(status),
+        other => Err(client.unexpected(&other)),
+    }
+}
+
+/// State of a volume.
+///
+/// # Errors
+/// [`ClientError::Usage`] if there is no such volume.
+pub fn volume(connector: &Connector, name: &str) -> Result<VolumeStatus> {
+    check_volume(connector, name)?;
+    let node = status(connector)?;
+    node.volumes.into_iter().find(|volume| volume.name == name).ok_or_else(|| missing(name))
+}
+
+/// The error for a volume that does not exist.
+pub fn missing(name: &str) -> ClientError {
+    ClientError::Usage(format!("node has no volume {name:?}; see `redoubt volume list`"))
+}
+
+/// The volume, if this server can start on it.
+///
+/// # Errors
+/// The reason why it is not usable.
+pub fn usable(connector: &Connector, name: &str, server: ServerVersion) -> Result<VolumeStatus> {
+    let volume = volume(connector, name)?;
+    if volume.state == "unusable" {
+        let what = format!("volume {} could not be opened: {}", volume.name, volume.reason);
+        return Err(ClientError::Usage(what));
+    }
+    if volume.volume_id.is_empty() {
+        let what = format!("the storage node is still opening volume {name}; try again");
+        return Err(ClientError::Usage(what));
+    }
+    if let Some(why) = volume.newest_server.and_then(|newest| server.refused_after(newest)) {
+        return Err(ClientError::Usage(format!("volume {name}: {why}")));
+    }
+    Ok(volume)
+}
