@@ -1,106 +1,79 @@
-//! `redoubt doctor`: checks a host and recommends changes.
-//!
-//! Each check has two functions: the first gathers facts, the second is pure and judges them. Nothing is changed on
-//! the host, no volume is attached and no server is started; trials use files without a name.
+//! `redoubt doctor`: prints the report of crate `doctor`.
 
 pub mod args;
-mod credentials;
-mod data_directory;
-mod host;
-mod library;
-mod limits;
-#[cfg_attr(not(feature = "experimental-devices"), path = "doctor/no_local_log.rs")]
-mod local_log;
-mod locks;
-mod node;
-mod node_directory;
-mod place;
-mod report;
-mod server;
-mod space;
 
-use crate::error::Result;
-use crate::show::bytes;
+use crate::args::OptionalNode;
+use crate::error::{CliError, Result};
+use crate::run::preload;
 use args::DoctorArguments;
-use report::{Check, Report};
-use std::path::Path;
-
-/// A volume has spare segments of log, a journal, and pages.
-const LEAST_NODE_BYTES: u64 = 1 << 30;
+use redoubt_doctor::{NodeAddress, NodeSide, Report, ServerSide, VolumeSide};
 
 /// Checks and prints.
 ///
 /// # Errors
-/// [`CliError::Usage`](crate::error::CliError::Usage) if there is a problem.
+/// [`CliError::Usage`] if there is a problem, for the exit status.
 pub fn run(arguments: &DoctorArguments) -> Result<()> {
     let report = match &arguments.data {
-        Some(data) => Report::new("node", node_side(arguments, data)),
-        None if arguments.local_log => Report::new("local-log", local_log::checks(arguments)?),
-        None => Report::new("server", server_side(arguments)),
+        Some(data) => redoubt_doctor::check_node(&NodeSide {
+            data,
+            places: &arguments.place,
+            ring: arguments.ring,
+            address: address(&arguments.address),
+        }),
+        None => server_side(arguments)?,
     };
-    report.print(arguments.json)
+    print(&report, arguments.json)
 }
 
-fn server_side(arguments: &DoctorArguments) -> Vec<Check> {
-    let uses_tls = !matches!(arguments.address.tls_files(), Ok(None));
-    let volume = arguments.volume.as_deref();
-    let datadir = arguments.datadir.as_deref();
-    let mut checks = vec![host::kernel(), host::clock(uses_tls)];
-    let (found, library) = library::find(arguments.library.as_deref());
-    checks.push(found);
-    let (found, server) = server::check(&arguments.command, datadir);
-    checks.extend(found);
-    let user = server.as_ref().and_then(server::Server::user).and_then(limits::user_number);
-    if let Some(server) = &server {
-        if let Some(library) = &library {
-            checks.push(library::preloads(&server.binary, library));
-            checks.extend(library::confinement(&server.binary, library, datadir));
-        }
-        let number = |name| server.number(name).unwrap_or(0);
-        checks.push(limits::server(number("max-connections"), number("table-open-cache")));
-        let pool = number("innodb-buffer-pool-size");
-        let in_memory =
-            arguments.page_cache.filter(|_| arguments.page_cache_directory.is_none()).unwrap_or(0);
-        let parts = format!("buffer pool and page cache take {}", bytes(pool + in_memory));
-        checks.push(host::memory(pool.saturating_add(in_memory), &parts));
-        if let Some(len) = arguments.page_cache {
-            checks.push(data_directory::page_cache(len, arguments.page_cache_directory.as_deref(), pool));
-        }
+fn server_side(arguments: &DoctorArguments) -> Result<Report> {
+    let library = preload::find_library(arguments.library.as_deref());
+    let side = ServerSide {
+        command: &arguments.command,
+        library: library.map_err(|error| error.to_string()),
+        datadir: arguments.datadir.as_deref(),
+    };
+    if arguments.local_log {
+        return Ok(redoubt_doctor::check_local_log(&side, arguments.pretend_pmem)?);
     }
-    if let Some(datadir) = datadir {
-        checks.extend(data_directory::check(datadir, volume));
-    }
-    checks
-        .extend(credentials::check(&arguments.address, &credentials::Wanted::Volume { name: volume, user }));
-    let version = server.as_ref().map(|server| server.version);
-    checks.extend(node::check(&arguments.address, volume, version));
-    checks.push(host::network());
-    checks
+    let on = VolumeSide {
+        volume: arguments.volume.as_deref(),
+        address: address(&arguments.address),
+        page_cache: arguments.page_cache,
+        page_cache_directory: arguments.page_cache_directory.as_deref(),
+    };
+    Ok(redoubt_doctor::check_server(&side, &on))
 }
 
-fn node_side(arguments: &DoctorArguments, data: &Path) -> Vec<Check> {
-    let uses_tls = !matches!(arguments.address.tls_files(), Ok(None));
-    let volumes = node_directory::volumes(data);
-    let mut checks = vec![host::kernel(), host::clock(uses_tls)];
-    checks.extend(node_directory::check(data, &volumes));
-    let mut places = node_directory::places(data, &volumes);
-    for place in &arguments.place {
-        if !places.contains(place) {
-            places.push(place.clone());
+fn address(node: &OptionalNode) -> NodeAddress {
+    NodeAddress { is_given: node.is_given(), files: node.tls_files(), connector: node.connector() }
+}
+
+fn print(report: &Report, json: bool) -> Result<()> {
+    if json {
+        crate::show::print_json(report)?;
+    } else {
+        crate::output::show(format_args!("{}", report.text()));
+    }
+    match report.problems() {
+        0 => Ok(()),
+        1 => Err(CliError::Usage("1 problem was found; see the suggested change above".to_owned())),
+        count => {
+            Err(CliError::Usage(format!("{count} problems were found; see the suggested changes above")))
         }
     }
-    for path in &places {
-        checks.extend(place::check(path));
-        if !redoubt_node::place::is_block_device(path) {
-            checks.push(space::check("free_space", path, LEAST_NODE_BYTES, "a node"));
-        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redoubt_doctor::Check;
+
+    #[test]
+    fn report_fails_with_the_number_of_problems() {
+        let failed = |checks| print(&Report::new("server", checks), true).map_err(|error| error.to_string());
+        let problem = || Check::problem("tls", "expired", "renew");
+        assert!(failed(vec![problem()]).unwrap_err().contains("1 problem"));
+        assert!(failed(vec![problem(), problem()]).unwrap_err().contains("2 problems"));
+        failed(vec![Check::ok("kernel", "")]).unwrap();
     }
-    let count = volumes.len() as u64;
-    checks.push(limits::node(count));
-    let rings = arguments.ring.saturating_mul(count.max(1));
-    let parts = format!("log buffers of {} volumes take up to {}", count.max(1), bytes(rings));
-    checks.push(host::memory(rings, &parts));
-    checks.extend(credentials::check(&arguments.address, &credentials::Wanted::Node));
-    checks.push(host::network());
-    checks
 }

@@ -1,6 +1,7 @@
 //! Errors of the command: each is one line for a person.
 
 use redoubt_client::{ClientError, advice};
+use redoubt_doctor::DoctorError;
 use redoubt_node::NodeError;
 use redoubt_readers::fuse::MountError;
 use std::path::PathBuf;
@@ -47,6 +48,13 @@ impl CliError {
     }
 }
 
+impl From<DoctorError> for CliError {
+    fn from(error: DoctorError) -> Self {
+        let DoctorError::NotBuiltIn(error) = error;
+        Self::Client(error)
+    }
+}
+
 impl From<MountError> for CliError {
     fn from(error: MountError) -> Self {
         match error {
@@ -76,6 +84,7 @@ mod tests {
         assert_eq!(status(ClientError::Usage(String::new())), 1);
         let refused = || redoubt_client::experimental::refused("--local-log");
         assert_eq!(status(refused()), 2);
+        assert_eq!(CliError::from(DoctorError::NotBuiltIn(refused())).exit_status(), 2);
         assert_eq!(status(ClientError::TakenOver(String::new())), 3);
         assert_eq!(status(ClientError::OlderCopy(String::new())), 4);
     }

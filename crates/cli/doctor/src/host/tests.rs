@@ -1,5 +1,5 @@
 use super::*;
-use crate::doctor::report::Level;
+use crate::report::Level;
 
 #[test]
 fn kernels() {

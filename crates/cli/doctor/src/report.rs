@@ -1,6 +1,5 @@
 //! The report: one entry per check, for people and as JSON.
 
-use crate::error::{CliError, Result};
 use serde::Serialize;
 use std::fmt::Display;
 
@@ -89,26 +88,13 @@ impl Report {
         Self { format: 1, side, problems: count(Level::Problem), warnings: count(Level::Warning), checks }
     }
 
-    /// Prints it.
-    ///
-    /// # Errors
-    /// [`CliError::Usage`] if there is a problem, for the exit status; errors of the system.
-    pub fn print(&self, json: bool) -> Result<()> {
-        if json {
-            crate::show::print_json(self)?;
-        } else {
-            crate::output::show(format_args!("{}", self.text()));
-        }
-        match self.problems {
-            0 => Ok(()),
-            1 => Err(CliError::Usage("1 problem was found; see the suggested change above".to_owned())),
-            count => {
-                Err(CliError::Usage(format!("{count} problems were found; see the suggested changes above")))
-            }
-        }
+    /// Number of problems.
+    pub const fn problems(&self) -> usize {
+        self.problems
     }
 
-    fn text(&self) -> String {
+    /// It, as lines for people.
+    pub fn text(&self) -> String {
         let width = self.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
         let mut text = String::new();
         for Check { name, level, found, change } in &self.checks {
@@ -161,19 +147,19 @@ mod tests {
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["checks"][1]["level"], "warning");
         assert_eq!((&json["format"], &json["problems"]), (&1.into(), &1.into()));
-        assert!(report.print(true).unwrap_err().to_string().contains("1 problem"));
-        assert!(Report::new("node", vec![Check::ok("kernel", "")]).print(true).is_ok());
+        assert_eq!(report.problems(), 1);
+        assert_eq!(Report::new("node", vec![Check::ok("kernel", "")]).problems(), 0);
     }
 
     #[test]
     fn an_error_is_taken_apart_into_finding_and_advice() {
-        let error = CliError::Usage("the key is open; run chmod; then again".to_owned());
+        let error = "the key is open; run chmod; then again";
         let check = Check::refused("tls", &error, "see the documentation");
         assert_eq!(
             (check.found.as_str(), check.change.as_deref()),
             ("the key is open", Some("run chmod; then again"))
         );
-        let check = Check::refused("tls", &CliError::Usage("short".to_owned()), "otherwise");
+        let check = Check::refused("tls", &"short", "otherwise");
         assert_eq!(check.change.as_deref(), Some("otherwise"));
     }
 }

@@ -118,7 +118,7 @@ pub fn user_number(name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::report::Level;
+    use crate::report::Level;
 
     #[test]
     fn a_server_gets_what_its_settings_want() {

@@ -1,7 +1,7 @@
 //! The host itself: kernel, clock, memory, TCP.
 
 use super::report::Check;
-use crate::show::bytes;
+use redoubt_client::events::bytes;
 use std::path::Path;
 
 /// 2025-01-01. An earlier clock is wrong.

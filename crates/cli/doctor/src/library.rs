@@ -1,7 +1,7 @@
 //! The preloaded library: where it is, who may change it, whether the loader and the security modules let it in.
 
 use super::report::Check;
-use crate::run::preload;
+use redoubt_client::preload;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,14 @@ const NAME: &str = "library";
 const INSTALL: &str = "`make install` puts it where the command finds it; or say where it is with --library";
 const PROFILES: &str = "/sys/kernel/security/apparmor/profiles";
 
-/// Finds it; nothing to preload if there is a problem.
-pub fn find(given: Option<&Path>) -> (Check, Option<PathBuf>) {
-    match preload::find_library(given) {
+/// Judges the place of the library; `None`: it was not found.
+pub fn find(found: &Result<PathBuf, String>) -> (Check, Option<&Path>) {
+    match found {
         Ok(path) => {
-            let writable = writable_by_others(&path);
-            (judge_place(&path, writable), Some(path))
+            let writable = writable_by_others(path);
+            (judge_place(path, writable), Some(path))
         }
-        Err(error) => (Check::refused(NAME, &error, INSTALL), None),
+        Err(error) => (Check::refused(NAME, error, INSTALL), None),
     }
 }
 
@@ -77,7 +77,7 @@ fn judge_profiles(profiles: &str, binary: &Path, library: &Path, datadir: Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::report::Level;
+    use crate::report::Level;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -85,13 +85,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let library = directory.path().join("libredoubt.so");
         std::fs::write(&library, "").unwrap();
-        let (check, path) = find(Some(&library));
+        let found = Ok(library.clone());
+        let (check, path) = find(&found);
         assert_eq!((check.level, path.is_some()), (Level::Ok, true), "{check:?}");
         std::fs::set_permissions(&library, std::fs::Permissions::from_mode(0o666)).unwrap();
-        let (check, _) = find(Some(&library));
+        let (check, _) = find(&found);
         assert_eq!(check.level, Level::Problem);
         assert!(check.change.is_some_and(|change| change.contains("chmod o-w")));
-        let (check, path) = find(Some(&directory.path().join("none.so")));
+        let missing = Err("there is no library".to_owned());
+        let (check, path) = find(&missing);
         assert_eq!((check.level, path), (Level::Problem, None));
     }
 

@@ -3,8 +3,8 @@
 use super::report::Check;
 use super::space::FileSystem;
 use super::{locks, space};
-use crate::show::bytes;
 use redoubt_client::attach::datadir;
+use redoubt_client::events::bytes;
 use std::path::Path;
 
 const NAME: &str = "data_directory";
@@ -82,7 +82,7 @@ fn judge_page_cache(len: u64, place: Option<(String, Option<FileSystem>)>, pool:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::report::Level;
+    use crate::report::Level;
 
     #[test]
     fn a_directory_is_one_volumes() {

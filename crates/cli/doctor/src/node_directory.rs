@@ -194,7 +194,7 @@ fn mismatch(volume: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::report::Level;
+    use crate::report::Level;
     use std::os::unix::fs::symlink;
 
     #[test]

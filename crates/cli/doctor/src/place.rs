@@ -148,7 +148,7 @@ fn judge_durable_write(path: &Path, mut times: Vec<Duration>) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::report::Level;
+    use crate::report::Level;
 
     #[test]
     fn a_slow_disk_is_pointed_out() {

@@ -1,7 +1,7 @@
 //! The node from a server's point of view: reachability, version, and state of the volume.
 
 use super::report::Check;
-use crate::args::OptionalNode;
+use crate::NodeAddress;
 use redoubt_client::control::Client;
 use redoubt_client::{ClientError, Result};
 use redoubt_wire::ServerVersion;
@@ -15,15 +15,15 @@ const ROUNDS: u32 = 5;
 const SLOW: Duration = Duration::from_millis(5);
 
 /// Asks the node that options or environment name.
-pub fn check(address: &OptionalNode, volume: Option<&str>, server: Option<ServerVersion>) -> Vec<Check> {
-    let Ok(connector) = address.connector() else {
+pub fn check(address: &NodeAddress, volume: Option<&str>, server: Option<ServerVersion>) -> Vec<Check> {
+    let Ok(connector) = &address.connector else {
         // The check of the certificates has reported the reason.
         return vec![Check::note(NAME, "not asked", "put the certificates right first")];
     };
-    let asked = Client::connect(&connector).and_then(ask);
+    let asked = Client::connect(connector).and_then(ask);
     let (status, answered_after) = match asked {
         Ok(answer) => answer,
-        Err(error) => return vec![unreachable(&error, &connector.address, address.is_given())],
+        Err(error) => return vec![unreachable(&error, &connector.address, address.is_given)],
     };
     let mut checks = vec![judge(&status, &connector.address, answered_after, connector.tls.is_some())];
     if let Some(name) = volume {
@@ -126,7 +126,7 @@ fn judge_volume(volume: Option<&VolumeStatus>, name: &str) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::report::Level;
+    use crate::report::Level;
 
     fn status(version: &str) -> NodeStatus {
         NodeStatus {

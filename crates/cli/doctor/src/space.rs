@@ -1,7 +1,7 @@
 //! Free space of a directory, and the kind of its file system.
 
 use super::report::Check;
-use crate::show::bytes;
+use redoubt_client::events::bytes;
 use std::path::{Path, PathBuf};
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -68,7 +68,7 @@ fn judge(name: &'static str, space: FileSystem, path: &Path, least: u64, purpose
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::report::Level;
+    use crate::report::Level;
 
     #[test]
     fn little_room_is_a_warning_and_too_little_a_problem() {

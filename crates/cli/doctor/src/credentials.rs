@@ -2,8 +2,7 @@
 
 use super::limits::own_user;
 use super::report::Check;
-use crate::args::OptionalNode;
-use crate::error::CliError;
+use crate::NodeAddress;
 use redoubt_transport::certificate::{now, time_text};
 use redoubt_transport::{CredentialFiles, Credentials, Identity};
 
@@ -26,14 +25,14 @@ pub enum Wanted<'a> {
 }
 
 /// Checks the files that the options or the environment name; `None` without any.
-pub fn check(address: &OptionalNode, wanted: &Wanted<'_>) -> Option<Check> {
-    let files = match address.tls_files() {
-        Ok(files) => files?,
-        Err(error) => return Some(Check::refused(NAME, &error, OTHERWISE)),
+pub fn check(address: &NodeAddress, wanted: &Wanted<'_>) -> Option<Check> {
+    let files = match &address.files {
+        Ok(files) => files.as_ref()?,
+        Err(error) => return Some(Check::refused(NAME, error, OTHERWISE)),
     };
-    let credentials = match Credentials::load(&files) {
+    let credentials = match Credentials::load(files) {
         Ok(credentials) => credentials,
-        Err(error) => return Some(Check::refused(NAME, &CliError::Usage(error.to_string()), OTHERWISE)),
+        Err(error) => return Some(Check::refused(NAME, &error, OTHERWISE)),
     };
     let facts = Facts {
         identity: &credentials.identity,
@@ -42,7 +41,7 @@ pub fn check(address: &OptionalNode, wanted: &Wanted<'_>) -> Option<Check> {
         now: now(),
         user: own_user(),
     };
-    Some(judge(&files, &facts, wanted))
+    Some(judge(files, &facts, wanted))
 }
 
 struct Facts<'a> {
@@ -99,7 +98,7 @@ fn judge(files: &CredentialFiles, facts: &Facts<'_>, wanted: &Wanted<'_>) -> Che
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::report::Level;
+    use crate::report::Level;
     use std::path::Path;
 
     fn level(identity: &Identity, days: i64, wanted: &Wanted<'_>) -> Level {

@@ -1,9 +1,7 @@
 //! A server without a node: its redo log in persistent memory.
 
-use super::args::DoctorArguments;
 use super::report::Check;
-use super::{host, library};
-use crate::error::Result;
+use super::{DoctorError, ServerSide, host, library};
 use redoubt_client::local_log::command::ServerCommand;
 use redoubt_client::local_log::directory::{self, Durability};
 use redoubt_client::server::find_program;
@@ -17,16 +15,11 @@ const NAME: &str = "log_directory";
 /// # Errors
 /// None.
 #[expect(clippy::unnecessary_wraps, reason = "builds without this mode refuse here")]
-pub fn checks(arguments: &DoctorArguments) -> Result<Vec<Check>> {
+pub fn checks(side: &ServerSide<'_>, pretend_pmem: bool) -> Result<Vec<Check>, DoctorError> {
     let mut checks = vec![host::kernel()];
-    let (found, library) = library::find(arguments.library.as_deref());
+    let (found, library) = library::find(&side.library);
     checks.push(found);
-    checks.extend(check(
-        &arguments.command,
-        arguments.datadir.as_deref(),
-        arguments.pretend_pmem,
-        library.as_deref(),
-    ));
+    checks.extend(check(side.command, side.datadir, pretend_pmem, library));
     Ok(checks)
 }
 
