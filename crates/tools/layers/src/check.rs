@@ -101,3 +101,9 @@ pub fn experimental(package: &str, linked: &BTreeSet<String>, experimental: &[&s
         .map(|name| format!("{package} links {name}: only the feature {EXPERIMENTAL_FEATURE} may do that"))
         .collect()
 }
+
+/// Packages for options and output that the library `package` links.
+pub fn command_line(package: &str, linked: &BTreeSet<String>, command_line: &[&str]) -> Vec<String> {
+    let found = linked.iter().filter(|name| command_line.contains(&name.as_str()));
+    found.map(|name| format!("{package} links {name}: it is a library without options and output")).collect()
+}

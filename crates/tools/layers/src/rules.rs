@@ -1,5 +1,5 @@
 //! The rules: the parts, their allowed dependencies, exceptions, the packages that a library loaded into a server may
-//! link, and the experimental packages that default builds link nowhere.
+//! link, the experimental packages that default builds link nowhere, and the libraries that never link a command line.
 
 /// A folder below `crates/`.
 #[derive(Clone, Copy, Debug)]
@@ -157,8 +157,10 @@ pub const EXPERIMENTAL_FEATURE: &str = "experimental-devices";
 
 /// Packages that must not link [`EXPERIMENTAL`] in their default build: the node, and everything else that the default
 /// Debian packages contain. For each: whether it has the feature.
-pub const DEFAULT_BUILDS: [(&str, bool); 7] = [
+pub const DEFAULT_BUILDS: [(&str, bool); 9] = [
     ("redoubt-node", true),
+    ("redoubt-client", true),
+    ("redoubt-doctor", true),
     ("redoubt-cli", true),
     ("redoubt-shim", true),
     ("redoubt-group", false),
@@ -166,3 +168,10 @@ pub const DEFAULT_BUILDS: [(&str, bool); 7] = [
     ("redoubt-bench", false),
     ("redoubt-drill", false),
 ];
+
+/// Libraries that programs other than the command can use, in place of it: they return reports, and show nothing. They
+/// never link [`COMMAND_LINE`].
+pub const WITHOUT_COMMAND_LINE: [&str; 2] = ["redoubt-client", "redoubt-doctor"];
+
+/// Packages for options and output, which the command links.
+pub const COMMAND_LINE: [&str; 3] = ["clap", "indicatif", "redoubt-console"];

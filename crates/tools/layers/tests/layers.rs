@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
 use redoubt_layers::rules::{
-    DEFAULT_BUILDS, EXCEPTIONS, EXPERIMENTAL, EXPERIMENTAL_FEATURE, Exception, FOR_TESTS, LOADED, Loaded,
-    OUTSIDE, PARTS,
+    COMMAND_LINE, DEFAULT_BUILDS, EXCEPTIONS, EXPERIMENTAL, EXPERIMENTAL_FEATURE, Exception, FOR_TESTS,
+    LOADED, Loaded, OUTSIDE, PARTS, WITHOUT_COMMAND_LINE,
 };
 use redoubt_layers::workspace::Package;
 use redoubt_layers::{check, workspace};
@@ -97,6 +97,20 @@ fn default_builds_link_no_experimental_package() {
             assert_eq!(found.len(), EXPERIMENTAL.len(), "{package} with the feature: {found:?}");
         }
     }
+}
+
+#[test]
+fn client_and_doctor_link_no_command_line() {
+    let root = repository();
+    let found = |package| {
+        let linked = workspace::linked(&root, package, &[EXPERIMENTAL_FEATURE]).unwrap();
+        check::command_line(package, &linked, &COMMAND_LINE)
+    };
+    for package in WITHOUT_COMMAND_LINE {
+        let violations = found(package);
+        assert!(violations.is_empty(), "{}", violations.join("\n"));
+    }
+    assert_eq!(found("redoubt-cli").len(), COMMAND_LINE.len());
 }
 
 /// A workspace with one crate in each of some parts, and these manifest lines after `[package]`.
