@@ -21,6 +21,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MIN_BATCH_LEN_BYTES: u64 = 1 << 20;
+/// How long the end of the node waits for a line of its log.
+const LOG_PATIENCE: Duration = Duration::from_secs(1);
+const LOG_PAUSE: Duration = Duration::from_millis(10);
 /// Interval between reports of a pending stop.
 const STOP_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -104,15 +107,26 @@ fn watch_stop(node: &Node, timeout: Duration) {
         std::thread::sleep(left.min(STOP_REPORT_INTERVAL));
         let waits_for = node.stop_waits_for().unwrap_or_else(|| "the status page".to_owned());
         if start.elapsed() >= timeout {
-            tracing::error!(
-                event = "stop_timeout",
-                "stopping took longer than {} s (--stop-timeout) and still waits for {waits_for}; the node \
-                 exits now: acknowledged data is durable, and the next start recovers it",
-                timeout.as_secs()
-            );
+            let seconds = timeout.as_secs();
+            say_briefly(move || {
+                tracing::error!(
+                    event = "stop_timeout",
+                    "stopping took longer than {seconds} s (--stop-timeout) and still waits for {waits_for}; the node \
+                     exits now: acknowledged data is durable, and the next start recovers it"
+                );
+            });
             std::process::exit(1);
         }
-        tracing::warn!(event = "stop_waiting", "stopping waits for {waits_for}");
+        say_briefly(move || tracing::warn!(event = "stop_waiting", "stopping waits for {waits_for}"));
+    }
+}
+
+/// Logs, but does not wait for the reader of a full pipe: the node must end without one.
+fn say_briefly(say: impl FnOnce() + Send + 'static) {
+    let Ok(saying) = std::thread::Builder::new().name("stop-report".to_owned()).spawn(say) else { return };
+    let start = Instant::now();
+    while !saying.is_finished() && start.elapsed() < LOG_PATIENCE {
+        std::thread::sleep(LOG_PAUSE);
     }
 }
 

@@ -1,8 +1,9 @@
 //! The HTTP server: one thread of low priority for all connections.
 //!
-//! Bounds, against clients that are slow, many or hostile: [`MAX_CONNECTIONS`] at a time (further ones are closed at
-//! once), a request's head within [`HEAD_TIMEOUT`] and [`HEAD_LIMIT_BYTES`], a connection's life [`CONNECTION_LIFE`]
-//! and then [`LAST_ANSWER`] for what is under way. Bodies of requests are never read.
+//! Bounds, against clients that are slow, many or hostile: [`MAX_CONNECTIONS`] at a time. A further one ends the oldest,
+//! so clients that only hold connections open lock no probe out. Other bounds: a request's head within [`HEAD_TIMEOUT`]
+//! and [`HEAD_LIMIT_BYTES`], a connection's life [`CONNECTION_LIFE`] and then [`LAST_ANSWER`] for an answer that is under
+//! way. Bodies of requests are never read.
 
 use crate::guard;
 use http_body_util::Full;
@@ -12,6 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
@@ -19,7 +21,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 /// Connections served at a time.
 pub const MAX_CONNECTIONS: usize = 32;
@@ -151,7 +154,7 @@ pub fn start(listener: TcpListener, names: Vec<String>, site: Arc<dyn Site>) -> 
 
 async fn accept(listener: TcpListener, site: Arc<Served>) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(MAX_CONNECTIONS);
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -161,14 +164,13 @@ async fn accept(listener: TcpListener, site: Arc<Served>) -> io::Result<()> {
                 continue;
             }
         };
-        // Without room the connection is closed here.
-        if let Ok(place) = Arc::clone(&room).try_acquire_owned() {
-            let site = Arc::clone(&site);
-            tokio::spawn(async move {
-                serve(stream, site).await;
-                drop(place);
-            });
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= MAX_CONNECTIONS
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
         }
+        open.push_back(tokio::spawn(serve(stream, Arc::clone(&site))).abort_handle());
     }
 }
 
@@ -194,7 +196,10 @@ async fn serve(stream: TcpStream, site: Arc<Served>) {
 fn respond(request: &Request<Incoming>, served: &Served) -> Response<Full<Bytes>> {
     let refused = |status, why: String| (status, TEXT, Bytes::from(why));
     let site = &served.site;
-    let (status, media_type, body) = if !host_is_allowed(request.headers(), &served.names) {
+    let path = request.uri().path();
+    // Probes come under any name, and without one. A health check tells nothing that a page in a browser could misuse.
+    let is_probe = site.check(path).is_some();
+    let (status, media_type, body) = if !is_probe && !host_is_allowed(request.headers(), &served.names) {
         refused(
             StatusCode::MISDIRECTED_REQUEST,
             format!(
@@ -208,7 +213,6 @@ fn respond(request: &Request<Incoming>, served: &Served) -> Response<Full<Bytes>
             "Only GET and HEAD: nothing can be changed here.\n".to_owned(),
         )
     } else {
-        let path = request.uri().path();
         match (site.check(path), find(path, site.as_ref())) {
             (Some(Health::Passes), _) => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),
             (Some(Health::Fails(why)), _) => refused(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),

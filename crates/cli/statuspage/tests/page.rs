@@ -217,12 +217,41 @@ fn heads_that_are_too_long_or_broken_are_refused() {
 }
 
 #[test]
+fn clients_that_hold_connections_lock_no_probe_out() {
+    let (_running, address, _) = page(&local());
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        for _ in 0..32 {
+            let mut stream = TcpStream::connect(address).unwrap();
+            // It may be the one that is ended.
+            let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: local");
+            held.push(stream);
+        }
+        assert_eq!(http::get(address, "/healthz").status, 200);
+        assert_eq!(http::get(address, "/metrics").status, 200);
+    }
+}
+
+#[test]
+fn health_checks_answer_under_any_name_and_without_one() {
+    let (_running, address, _) = page(&local());
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(
+            request(address, &format!("GET {path} HTTP/1.1\r\nHost: node1.example.org\r\n\r\n")).status,
+            200
+        );
+        assert_eq!(request(address, &format!("GET {path} HTTP/1.0\r\n\r\n")).status, 200);
+    }
+    assert_eq!(request(address, "GET /metrics HTTP/1.1\r\nHost: node1.example.org\r\n\r\n").status, 421);
+}
+
+#[test]
 fn slow_and_many_clients_are_cut_off_and_the_page_is_there_again() {
     let (_running, address, asked) = page(&local());
     let mut clients: Vec<_> = (0..200)
         .map(|_| {
             let mut stream = TcpStream::connect(address).unwrap();
-            // Connections above the limit are closed, perhaps before this.
+            // The oldest above the limit are closed, perhaps before this.
             let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: local");
             // The page ends it, not this.
             stream.set_read_timeout(Some(GUARD)).unwrap();

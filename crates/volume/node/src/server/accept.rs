@@ -3,7 +3,7 @@
 //! Until then no allocation depends on the peer's input, everything has one deadline, and only a fixed number of peers
 //! may be this far.
 
-use super::admission::{Arrived, ConnectionLimits, Ender, Present};
+use super::admission::{Arrived, ConnectionLimits, Ender, Present, Purpose};
 use super::listen::Incoming;
 use super::{Node, PATIENCE_WITH_OPENING, control, log, notices, page};
 use crate::error::NodeError;
@@ -118,7 +118,9 @@ impl Node {
 
     /// Logs the reason why a connection ended, but does not let peers fill the disk with it.
     pub(super) fn complain(&self, peer: &str, error: &dyn std::fmt::Display) {
-        match self.complaints.lock().next() {
+        // Not logged with the lock: a log that blocks would block every connection.
+        let next = self.complaints.lock().next();
+        match next {
             Some(0) => tracing::warn!(event = "connection_closed", peer, %error, "connection closed"),
             Some(unsaid) => {
                 tracing::warn!(event = "connections_closed", peer, %error, unsaid, "connection closed, and others not shown")
@@ -135,10 +137,10 @@ impl Node {
         let stream = &**connection;
         let Some(hello) = read_hello(stream)? else { return Ok(()) };
         let admitted = match hello.role {
-            Role::Control => present.admit(connection, ""),
+            Role::Control => present.admit(connection, Purpose::control(stream.identity())),
             // Checked before any answer about the volume: a peer without rights to it learns nothing about it.
             _ => match check_volume(stream.identity(), &hello.volume) {
-                Ok(()) => present.admit(connection, &hello.volume),
+                Ok(()) => present.admit(connection, Purpose::Volume(hello.volume.clone())),
                 Err(why) => {
                     self.complain(stream.peer(), &why);
                     return welcome(stream, &refused(why));

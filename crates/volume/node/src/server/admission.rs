@@ -6,13 +6,23 @@
 //!   pushes it out. So a peer that only holds connections open locks no other peer out.
 //! * At most [`ConnectionLimits::total`] are admitted, of which at most [`ConnectionLimits::per_volume`] name the same
 //!   volume, so one volume's clients cannot use up what all share.
+//! * Control connections name no volume. At most a quarter of all are control connections, so they leave room for those
+//!   of servers. Of these, the clients with the certificate of one volume have at most [`CONTROL_PER_VOLUME`], and those
+//!   with any volume's certificate at most three quarters, so the administrator always has room.
 
 use redoubt_sync::Mutex;
-use redoubt_transport::Connection;
+use redoubt_transport::{Connection, Identity};
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Control connections of clients with the certificate of one volume.
+const CONTROL_PER_VOLUME: usize = 32;
+/// One of so many admitted connections may be a control connection.
+const CONTROL_SHARE: usize = 4;
+/// One of so many control connections is kept for the administrator.
+const ADMINISTRATOR_SHARE: usize = 4;
 
 /// How many connections a node serves and how long it waits for them.
 #[derive(Clone, Debug)]
@@ -63,13 +73,77 @@ impl Ender {
     }
 }
 
+/// Purpose of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// The volume of this name: log, notices or pages.
+    Volume(String),
+    /// Requests, from a client with the certificate of the volume of this name.
+    ControlOfVolume(String),
+    /// Requests of an administrator, or of anybody on a node without TLS.
+    ControlOfAdministrator,
+}
+
+impl Purpose {
+    /// Requests from a client with this identity.
+    pub fn control(identity: &Identity) -> Self {
+        match identity {
+            Identity::Volume(name) => Self::ControlOfVolume(name.clone()),
+            Identity::Unproven | Identity::Administrator | Identity::Node | Identity::Member { .. } => {
+                Self::ControlOfAdministrator
+            }
+        }
+    }
+
+    fn is_control(&self) -> bool {
+        !matches!(self, Self::Volume(_))
+    }
+}
+
 #[derive(Default)]
 struct OpenConnections {
     next: u64,
     greeting: BTreeMap<u64, Ender>,
-    admitted: BTreeMap<u64, (Arc<dyn Connection>, String)>,
-    per_volume: BTreeMap<String, usize>,
+    admitted: BTreeMap<u64, (Arc<dyn Connection>, Purpose)>,
+    count: BTreeMap<Purpose, usize>,
     closed: bool,
+}
+
+impl OpenConnections {
+    fn check_room(&self, purpose: &Purpose, limits: &ConnectionLimits) -> Result<(), String> {
+        let own = self.count.get(purpose).copied().unwrap_or_default();
+        let of = |is_part: &dyn Fn(&Purpose) -> bool| -> usize {
+            self.count.iter().filter(|(purpose, _)| is_part(purpose)).map(|(_, count)| count).sum()
+        };
+        let refused =
+            |what: &str, most: usize| Err(format!("{what} its {most} connections; try again later"));
+        match purpose {
+            Purpose::Volume(name) if own >= limits.per_volume => {
+                return refused(&format!("volume {name} has"), limits.per_volume);
+            }
+            Purpose::ControlOfVolume(name) if own >= CONTROL_PER_VOLUME => {
+                return refused(
+                    &format!("the command with the certificate of volume {name} has"),
+                    CONTROL_PER_VOLUME,
+                );
+            }
+            _ => {}
+        }
+        if !purpose.is_control() {
+            return Ok(());
+        }
+        let control = (limits.total / CONTROL_SHARE).max(1);
+        if of(&Purpose::is_control) >= control {
+            return refused("the command has", control);
+        }
+        let of_volumes = control - (control / ADMINISTRATOR_SHARE).min(control - 1);
+        if matches!(purpose, Purpose::ControlOfVolume(_))
+            && of(&|purpose| matches!(purpose, Purpose::ControlOfVolume(_))) >= of_volumes
+        {
+            return refused("the command with certificates of volumes has", of_volumes);
+        }
+        Ok(())
+    }
 }
 
 /// The open connections of a node.
@@ -126,9 +200,8 @@ impl Admission {
     /// Of each volume that has some: connections that are admitted, and how many of them are over the local socket.
     pub fn by_volume(&self) -> BTreeMap<String, (u64, u64)> {
         let mut found = BTreeMap::<_, (u64, u64)>::new();
-        for (connection, volume) in
-            self.state.lock().admitted.values().filter(|(_, volume)| !volume.is_empty())
-        {
+        for (connection, purpose) in self.state.lock().admitted.values() {
+            let Purpose::Volume(volume) = purpose else { continue };
             let of_volume = found.entry(volume.clone()).or_default();
             of_volume.0 += 1;
             of_volume.1 += u64::from(connection.is_over_local_socket());
@@ -155,11 +228,11 @@ pub struct Present<'a> {
 }
 
 impl Present<'_> {
-    /// Its Hello is good. `volume` is empty for control connections.
+    /// Its Hello is good.
     ///
     /// # Errors
     /// Why it cannot be served now.
-    pub fn admit(&self, connection: &Arc<dyn Connection>, volume: &str) -> Result<(), String> {
+    pub fn admit(&self, connection: &Arc<dyn Connection>, purpose: Purpose) -> Result<(), String> {
         let limits = &self.admission.limits;
         let mut state = self.admission.state.lock();
         // Pushed out, or the node is stopping.
@@ -167,15 +240,9 @@ impl Present<'_> {
         if state.admitted.len() >= limits.total {
             return Err(format!("the node has its {} connections; try again later", limits.total));
         }
-        let of_volume = state.per_volume.entry(volume.to_owned()).or_default();
-        if !volume.is_empty() && *of_volume >= limits.per_volume {
-            return Err(format!(
-                "volume {volume} has its {} connections; try again later",
-                limits.per_volume
-            ));
-        }
-        *of_volume += 1;
-        state.admitted.insert(self.number, (Arc::clone(connection), volume.to_owned()));
+        state.check_room(&purpose, limits)?;
+        *state.count.entry(purpose.clone()).or_default() += 1;
+        state.admitted.insert(self.number, (Arc::clone(connection), purpose));
         Ok(())
     }
 }
@@ -184,12 +251,12 @@ impl Drop for Present<'_> {
     fn drop(&mut self) {
         let mut state = self.admission.state.lock();
         state.greeting.remove(&self.number);
-        if let Some((_, volume)) = state.admitted.remove(&self.number)
-            && let Some(count) = state.per_volume.get_mut(&volume)
+        if let Some((_, purpose)) = state.admitted.remove(&self.number)
+            && let Some(count) = state.count.get_mut(&purpose)
         {
             *count -= 1;
             if *count == 0 {
-                state.per_volume.remove(&volume);
+                state.count.remove(&purpose);
             }
         }
     }

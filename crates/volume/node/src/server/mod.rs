@@ -57,6 +57,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long the last connections may take to let go of encrypted volumes when the node ends.
 const PATIENCE_WITH_READERS: Duration = Duration::from_secs(5);
 
+/// Directory at the top of a file system, which may be mounted on the directory of the volumes.
+const LOST_AND_FOUND: &str = "lost+found";
+
 /// A storage node.
 pub struct Node {
     options: NodeOptions,
@@ -131,7 +134,7 @@ impl Node {
                     }
                     removed => removed?,
                 }
-            } else {
+            } else if name != LOST_AND_FOUND {
                 names.push(name);
             }
         }

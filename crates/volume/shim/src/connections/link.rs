@@ -42,9 +42,14 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// Another attempt cannot succeed.
-    pub const fn is_final(&self) -> bool {
-        matches!(self, Self::Final(_) | Self::Wire(WireError::BadMagic { .. } | WireError::Disagreement(_)))
+    /// Another attempt cannot succeed. `was_connected`: this server has had a connection to its node. Then something
+    /// else that answers at the node's address, as a proxy does while the node restarts, is no reason to give up.
+    pub const fn is_final(&self, was_connected: bool) -> bool {
+        match self {
+            Self::Final(_) | Self::Wire(WireError::Disagreement(_)) => true,
+            Self::Wire(WireError::BadMagic { .. }) => !was_connected,
+            _ => false,
+        }
     }
 }
 

@@ -105,7 +105,7 @@ impl PagePool {
                     }
                 },
                 Err(error) => {
-                    if error.is_final() {
+                    if error.is_final(true) {
                         self.stream.die(&error.to_string());
                         return Err(Errno::EIO);
                     }

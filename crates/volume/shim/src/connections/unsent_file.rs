@@ -176,7 +176,7 @@ pub mod tests {
         let refusal = || match open(datadir.path().as_os_str().as_bytes()) {
             Ok(_) => panic!("it was opened"),
             Err(error) => {
-                assert!(error.is_final());
+                assert!(error.is_final(false));
                 error.to_string()
             }
         };

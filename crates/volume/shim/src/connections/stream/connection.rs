@@ -35,7 +35,9 @@ impl Stream {
                     lost = Lost::new();
                     self.report_lost(&mut lost, &error);
                 }
-                Err(error) if error.is_final() || self.is_refused_at_start(&error) => {
+                Err(error)
+                    if error.is_final(self.session_start().is_some()) || self.is_refused_at_start(&error) =>
+                {
                     self.die(&error.to_string())
                 }
                 Err(error) => self.report_lost(&mut lost, &error),

@@ -341,6 +341,35 @@ fn refusal_is_final_and_later_is_not() {
 }
 
 #[test]
+fn stranger_at_the_nodes_address_ends_no_running_server() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(LONG);
+    let session = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    drop(session);
+    // As a proxy does while the node restarts.
+    let (mut stranger, _) = node.listener.accept().unwrap();
+    stranger.write_all(b"HTTP/1.1 503 Service Unavailable\r\n\r\n").unwrap();
+    drop(stranger);
+    let mut session = node.accept(Status::Accepted, 0);
+    let end = stream.append(&StreamFrame::Redo(b"first")).unwrap();
+    let (_, _, at) = session.frame(0);
+    let (_, payload, at) = session.frame(at);
+    assert_eq!((payload.as_slice(), Seq(at)), (&b"first"[..], end));
+    assert!(stream.death().is_none());
+}
+
+#[test]
+fn stranger_at_the_nodes_address_ends_a_starting_server() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(LONG);
+    let (mut stranger, _) = node.listener.accept().unwrap();
+    stranger.write_all(b"HTTP/1.1 503 Service Unavailable\r\n\r\n").unwrap();
+    assert!(matches!(stream.wait_connected(), Err(Errno::EIO)));
+    assert!(stream.death().unwrap().contains("does not speak the Redoubt protocol"));
+}
+
+#[test]
 fn node_that_stays_away_fails_the_waiter_after_the_time_out() {
     let node = Node::new();
     let (stream, _images) = node.stream(Duration::from_millis(300));
