@@ -136,15 +136,16 @@ fn attach_volume<'a>(
     let is_older = first.accepted.is_some() || now.accepted.is_some();
     if is_older {
         // The marker falls with the volume, so that this is asked for once only.
-        directory.note_attached(now.volume.generation)?;
+        directory.note_attached(now.volume.generation, &now.volume.attached_by)?;
     }
     let who = directory.note_attaching(&attaching_process(options.datadir))?;
-    let attach = Request::Attach { volume: options.volume.to_owned(), who, server: named, seen_generation };
+    let volume = options.volume.to_owned();
+    let attach = Request::Attach { volume, who: who.clone(), server: named, seen_generation };
     let attachment = match client.call(&attach)? {
         Reply::Attached(attachment) => attachment,
         other => return Err(client.unexpected(&other)),
     };
-    directory.note_attached(attachment.generation)?;
+    directory.note_attached(attachment.generation, &who)?;
     if is_older {
         unsent.start_anew(events)?;
         unsent.prepare(&now.volume.volume_id, owner)?;

@@ -4,8 +4,8 @@ use crate::error::{ClientError, Result};
 use redoubt_redo::Family;
 use redoubt_transport::{Connection, Connector, Reader, TransportError};
 use redoubt_wire::control::{
-    KIND_DATA, KIND_JSON, KIND_JSON_PART, MAX_REPLY_LEN_BYTES, Reply, Request, decode_data, decode_json,
-    encode_data, encode_json,
+    KIND_DATA, KIND_JSON, KIND_JSON_PART, MAX_REPLY_LEN_BYTES, NodeStatus, Reply, Request, decode_data,
+    decode_json, encode_data, encode_json,
 };
 use redoubt_wire::frame::append_frame;
 use redoubt_wire::greeting::{self, ANNOUNCED, ClientGreeting, SEEN_GENERATION, SERVER_VERSION, Step};
@@ -19,6 +19,8 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A node greets at once; later replies may take long.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// A node that lives tells its state at once, however busy it is.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A control connection to a node.
 pub struct Client {
@@ -191,6 +193,31 @@ impl Client {
         header.check(self.read_position, &payload).map_err(|source| self.wire(source))?;
         self.read_position += 1;
         Ok((header.kind, payload))
+    }
+
+    /// State of the node.
+    ///
+    /// # Errors
+    /// [`ClientError::NoStatus`] if it does not come in time; errors of the connection.
+    pub fn status(&mut self) -> Result<NodeStatus> {
+        self.set_deadline(Some(STATUS_TIMEOUT))?;
+        let reply = self.call(&Request::Status).map_err(|error| match error {
+            ClientError::Connection { address, source }
+                if matches!(source.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+            {
+                ClientError::NoStatus { address, after: STATUS_TIMEOUT }
+            }
+            other => other,
+        })?;
+        self.set_deadline(None)?;
+        match reply {
+            Reply::Status(status) => Ok(status),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn set_deadline(&self, patience: Option<Duration>) -> Result<()> {
+        self.connection.set_deadline(patience).map_err(|source| self.broken(source))
     }
 
     /// Sends a request without waiting for its reply.

@@ -57,6 +57,17 @@ pub enum ClientError {
         /// Duration of the wait.
         after: Duration,
     },
+    /// The node greeted, but does not tell its state.
+    #[error(
+        "the node at {address} did not tell its state for {} s; its disk or its log may hang: see its log and its processes",
+        after.as_secs()
+    )]
+    NoStatus {
+        /// Address of the peer.
+        address: String,
+        /// Duration of the wait.
+        after: Duration,
+    },
     /// The peer is not a node.
     #[error("{address} did not send a Redoubt handshake: {source}; check the address")]
     NotANode {

@@ -5,18 +5,14 @@ use crate::credentials::check_volume;
 use crate::error::{ClientError, Result};
 use redoubt_transport::Connector;
 use redoubt_wire::ServerVersion;
-use redoubt_wire::control::{NodeStatus, Reply, Request, VolumeStatus};
+use redoubt_wire::control::{NodeStatus, VolumeStatus};
 
 /// State of a node.
 ///
 /// # Errors
 /// Errors of the node.
 pub fn status(connector: &Connector) -> Result<NodeStatus> {
-    let mut client = Client::connect(connector)?;
-    match client.call(&Request::Status)? {
-        Reply::Status(status) => Ok(status),
-        other => Err(client.unexpected(&other)),
-    }
+    Client::connect(connector)?.status()
 }
 
 /// State of a volume.

@@ -5,7 +5,7 @@ use crate::NodeAddress;
 use redoubt_client::control::Client;
 use redoubt_client::{ClientError, Result};
 use redoubt_wire::ServerVersion;
-use redoubt_wire::control::{NodeStatus, Reply, Request, VolumeStatus};
+use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use std::time::{Duration, Instant};
 
 const NAME: &str = "node";
@@ -39,10 +39,7 @@ fn ask(mut client: Client) -> Result<(NodeStatus, Duration)> {
     let mut last = None;
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        match client.call(&Request::Status)? {
-            Reply::Status(status) => last = Some(status),
-            other => return Err(client.unexpected(&other)),
-        }
+        last = Some(client.status()?);
         fastest = fastest.min(start.elapsed());
     }
     last.map(|status| (status, fastest)).ok_or_else(|| ClientError::Usage("nothing was asked".to_owned()))

@@ -74,7 +74,11 @@ impl<'a> DataDirectory<'a> {
         // It never falls: a node with less has an older copy.
         let is_missing =
             |marker: &Marker| marker.made_last_attach(volume) && marker.generation < Some(volume.generation);
-        if self.marker.get().is_some_and(is_missing) { self.note_attached(volume.generation) } else { Ok(()) }
+        if self.marker.get().is_some_and(is_missing) {
+            self.note_attached(volume.generation, &volume.attached_by)
+        } else {
+            Ok(())
+        }
     }
 
     /// The volume must not have been attached elsewhere since this directory had it; if that is not known, no server
@@ -84,7 +88,10 @@ impl<'a> DataDirectory<'a> {
     /// [`ClientError::TakenOver`].
     pub fn check_not_taken(&self, volume: &VolumeStatus) -> Result<()> {
         let has_server = volume.state == "attached" || volume.connections > 0;
-        if !self.generation().map_or(has_server, |own| volume.generation > own) {
+        // A copy of the directory has the generation of its original, but not the volume.
+        let is_in_place = self.marker.get().is_some_and(|marker| marker.is_in_place(&self.path));
+        let own = self.generation().filter(|own| is_in_place || volume.generation > *own);
+        if !own.map_or(has_server, |own| volume.generation > own) {
             return Ok(());
         }
         Err(ClientError::TakenOver(format!(
@@ -106,11 +113,7 @@ impl<'a> DataDirectory<'a> {
 
     /// The generation of the last attach from here was given to another server: the volume has another history.
     pub fn is_of_other_history(&self, volume: &VolumeStatus) -> bool {
-        self.marker.get().is_some_and(|marker| {
-            marker.generation == Some(volume.generation)
-                && marker.has_attaches()
-                && !marker.made_last_attach(volume)
-        })
+        self.marker.get().is_some_and(|marker| marker.is_of_other_history(volume))
     }
 
     /// Makes up the name of an attach that may follow, and remembers it durably. `who`: host, process and directory,
@@ -125,13 +128,13 @@ impl<'a> DataDirectory<'a> {
         Ok(name)
     }
 
-    /// Remembers the generation that [`Self::check_not_taken`] compares with.
+    /// Remembers the generation that [`Self::check_not_taken`] compares with, and the name of its attach.
     ///
     /// # Errors
     /// [`ClientError::Io`].
-    pub fn note_attached(&mut self, generation: u64) -> Result<()> {
+    pub fn note_attached(&mut self, generation: u64, attached_by: &str) -> Result<()> {
         let mut marker = self.marker()?;
-        marker.generation = Some(generation);
+        marker.note_attached(generation, attached_by, &self.path);
         self.marker.replace(marker)
     }
 

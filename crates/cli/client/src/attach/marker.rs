@@ -43,6 +43,12 @@ pub struct Marker {
     /// Generation of the last attach from this directory.
     #[serde(default)]
     pub generation: Option<u64>,
+    /// Name of the attach that got this generation, as the node has it. Not known in markers of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attached_by: Option<String>,
+    /// Where the directory was then. A copy of it elsewhere does not have the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<String>,
     /// Random parts of the names under which this directory has attached the volume, each written before its request,
     /// the newest last. So an attach whose answer did not arrive is known to be of this directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -53,7 +59,15 @@ impl Marker {
     /// A directory from which the volume was never attached.
     pub fn new(volume_id: &str, volume: &str) -> Self {
         let (volume_id, volume) = (volume_id.to_owned(), volume.to_owned());
-        Self { format: u64::from(FORMAT), volume_id, volume, generation: None, attaches: Vec::new() }
+        Self {
+            format: u64::from(FORMAT),
+            volume_id,
+            volume,
+            generation: None,
+            attached_by: None,
+            place: None,
+            attaches: Vec::new(),
+        }
     }
 
     fn parse(text: &str, path: &Path) -> Result<Option<Self>> {
@@ -83,9 +97,27 @@ impl Marker {
         self.attaches.iter().any(|attach| volume.attached_by.contains(attach.as_str()))
     }
 
-    /// It has names of attaches, which those of earlier versions have not.
-    pub fn has_attaches(&self) -> bool {
-        !self.attaches.is_empty()
+    /// The generation of the last attach from this directory was given to another server.
+    pub fn is_of_other_history(&self, volume: &VolumeStatus) -> bool {
+        self.generation == Some(volume.generation)
+            && !self.made_last_attach(volume)
+            && match &self.attached_by {
+                Some(by) => *by != volume.attached_by,
+                // A marker of an earlier version without any name proves nothing.
+                None => !self.attaches.is_empty(),
+            }
+    }
+
+    /// The volume has this generation, given to this name.
+    pub fn note_attached(&mut self, generation: u64, attached_by: &str, directory: &Path) {
+        self.generation = Some(generation);
+        self.attached_by = Some(attached_by.to_owned());
+        self.place = place_of(directory);
+    }
+
+    /// The directory is where it was when the volume was attached last, as far as that is known.
+    pub fn is_in_place(&self, directory: &Path) -> bool {
+        self.place.is_none() || self.place == place_of(directory)
     }
 
     /// Adds the name of an attach that may follow. `who`: host, process and directory, for people.
@@ -97,6 +129,16 @@ impl Marker {
         self.attaches.drain(..excess);
         name
     }
+}
+
+/// The host and the inode of a directory: others than those of a copy of it, on this host or on a clone of the host.
+/// `None`: not known.
+fn place_of(directory: &Path) -> Option<String> {
+    let inode = std::fs::metadata(directory).ok()?.ino();
+    // Only the super-user can read the second one.
+    let of_host = ["/etc/machine-id", "/sys/class/dmi/id/product_uuid"]
+        .map(|path| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default());
+    Some(format!("{}/{inode}", of_host.join("/")))
 }
 
 /// Name of an attach: `who`, cut so that a node keeps all of the random part.

@@ -83,8 +83,8 @@ fn marker_is_replaced_and_never_written_in_place() {
     for generation in 1..4 {
         let before = std::fs::read_to_string(&path).unwrap();
         let mut old = File::open(&path).unwrap();
-        directory.note_attaching(WHO).unwrap();
-        directory.note_attached(generation).unwrap();
+        let who = directory.note_attaching(WHO).unwrap();
+        directory.note_attached(generation, &who).unwrap();
         let mut text = String::new();
         old.read_to_string(&mut text).unwrap();
         assert_eq!(text, before, "a power cut could leave parts of both texts");
@@ -99,7 +99,7 @@ fn replaced_marker_stays_locked() {
     let mut directory = directory_of_volume(parent.path());
     let old = File::open(parent.path().join(NAME)).unwrap();
     for generation in 1..3 {
-        directory.note_attached(generation).unwrap();
+        directory.note_attached(generation, WHO).unwrap();
         let second = DataDirectory::open(parent.path(), "shop", &Ignored).err().unwrap().to_string();
         assert!(second.contains("in use"), "{second}");
     }
@@ -125,6 +125,66 @@ fn leftover_of_a_write_cut_off_is_no_obstacle() {
     let parent = tempfile::tempdir().unwrap();
     let mut directory = directory_of_volume(parent.path());
     std::os::unix::fs::symlink("/etc/passwd", parent.path().join(NEW_NAME)).unwrap();
-    directory.note_attached(1).unwrap();
+    directory.note_attached(1, WHO).unwrap();
     assert_eq!(read(parent.path()).unwrap().unwrap().generation, Some(1));
+}
+
+#[test]
+fn failed_attaches_in_any_number_make_no_other_history() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut directory = directory_of_volume(parent.path());
+    let first = directory.note_attaching(WHO).unwrap();
+    directory.note_attached(1, &first).unwrap();
+    let volume = attached(&first, 1);
+    for _ in 0..3 * ATTACHES {
+        // The node refuses it: its disk is full.
+        directory.note_attaching(WHO).unwrap();
+        assert!(!directory.is_of_other_history(&volume));
+        assert!(may_start(&mut directory, &volume));
+    }
+    assert!(directory.is_of_other_history(&attached("other process 8 on /var/lib/shop", 1)));
+}
+
+#[test]
+fn lost_answer_before_many_failed_attaches_is_known() {
+    let parent = tempfile::tempdir().unwrap();
+    let lost = directory_of_volume(parent.path()).note_attaching(WHO).unwrap();
+    let volume = attached(&lost, 7);
+    let mut directory = directory_of_volume(parent.path());
+    assert!(may_start(&mut directory, &volume));
+    for _ in 0..2 * ATTACHES {
+        directory.note_attaching(WHO).unwrap();
+        assert!(!directory.is_of_other_history(&volume) && may_start(&mut directory, &volume));
+    }
+}
+
+#[test]
+fn accepted_older_copy_is_no_other_history_at_the_next_start() {
+    let parent = tempfile::tempdir().unwrap();
+    let mut directory = directory_of_volume(parent.path());
+    let who = directory.note_attaching(WHO).unwrap();
+    directory.note_attached(6, &who).unwrap();
+    let older = attached("process 3 on /old", 4);
+    directory.note_attached(4, &older.attached_by).unwrap();
+    directory.note_attaching(WHO).unwrap();
+    assert!(!directory.is_of_other_history(&older));
+}
+
+#[test]
+fn copied_directory_does_not_take_its_originals_volume() {
+    let parent = tempfile::tempdir().unwrap();
+    let (original, copy) = (parent.path().join("original"), parent.path().join("copy"));
+    for path in [&original, &copy] {
+        std::fs::create_dir(path).unwrap();
+    }
+    let mut directory = directory_of_volume(&original);
+    let who = directory.note_attaching(WHO).unwrap();
+    directory.note_attached(1, &who).unwrap();
+    std::fs::copy(original.join(NAME), copy.join(NAME)).unwrap();
+    let mut copied = directory_of_volume(&copy);
+    let running = attached(&who, 1);
+    assert!(!may_start(&mut copied, &running));
+    assert!(may_start(&mut directory, &running), "after a power cut the node may still see the old server");
+    let stopped = VolumeStatus { state: "detached".to_owned(), ..running };
+    assert!(may_start(&mut copied, &stopped));
 }

@@ -105,6 +105,12 @@ fn refused_of_mariadb(settings: &Settings, clear_pages: bool) -> Vec<String> {
     if get("binlog-storage-engine").eq_ignore_ascii_case("innodb") {
         refused.push("binlog_storage_engine=innodb is not supported: a node does not know its files. Remove the option".to_owned());
     }
+    if !matches!(get("log-tc"), "" | "tc.log") {
+        refused.push(format!(
+            "log_tc={} is not supported: the library knows the server's log of transactions by the name tc.log. Remove the option",
+            get("log-tc")
+        ));
+    }
     if is_on(get("innodb-log-archive")) {
         refused.push(
             "innodb_log_archive=ON is not supported: a node follows ib_logfile0 only. Set innodb_log_archive=OFF".to_owned(),
