@@ -7,10 +7,10 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use redoubt_testkit::{
-    apply_backlog, fault_rounds, flash_trace, isolation, killed_imports, net_bench, net_layer, oracle, scale,
-    server_suite,
-};
+use redoubt_chaos::{fault_rounds, isolation};
+use redoubt_measurements::{apply_backlog, flash_trace, net_bench, scale};
+use redoubt_redo_oracle::{commands as oracle, killed_imports};
+use redoubt_suites::{net_layer, server_suite};
 use redoubt_workload::error::{Error, Result};
 
 #[derive(Debug, Parser)]
@@ -76,7 +76,7 @@ enum Command {
     /// Hold our replay of redo against a stock server's recovery of it
     Oracle {
         #[command(subcommand)]
-        command: oracle::commands::Command,
+        command: oracle::Command,
     },
 }
 
@@ -172,8 +172,8 @@ fn compare_isolation(options: &isolation::compare::Options) -> Result<Answer> {
     answer(&comparison.summary())
 }
 
-fn oracle(command: &oracle::commands::Command) -> Result<Answer> {
-    let (value, sound) = oracle::commands::run(command)?;
+fn oracle(command: &oracle::Command) -> Result<Answer> {
+    let (value, sound) = oracle::run(command)?;
     answer(&value).map(|Answer(text, _)| Answer(text, sound))
 }
 

@@ -1,4 +1,4 @@
-//! Real servers for the benchmark (`redoubt-bench`), drills (`redoubt-drill`) and the tests (`redoubt-testkit`).
+//! Real servers for the benchmark (`redoubt-bench`), drills (`redoubt-drill`) and the tests (`redoubt-harness`).
 //!
 //! Nothing here imitates the database. A [`server::Server`] is a stock `mariadbd` or `mysqld` in a directory of its
 //! own, started either directly or through `redoubt run` ([`launcher::Launcher`]).

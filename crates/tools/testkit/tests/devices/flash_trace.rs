@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::Parser;
 use redoubt_flash::trace::{Op, Origin, TraceInfo, TraceReader};
-use redoubt_testkit::flash_trace::{self, Options, Recording};
+use redoubt_measurements::flash_trace::{self, Options, Recording};
 use redoubt_workload::error::Error;
 
 const PAGE_LEN_BYTES: u64 = 16384;

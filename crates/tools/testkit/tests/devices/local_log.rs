@@ -10,9 +10,9 @@ mod refusals;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::fetched::find_or_skip;
 use redoubt_test_support::setting;
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::fetched::find_or_skip;
 use redoubt_workload::check::check_all;
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::ledger::{self, Entries, Options, Run};

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use redoubt_harness::node::Node;
 use redoubt_test_support::{LoopDevice, skip};
-use redoubt_testkit::node::Node;
 use redoubt_workload::check::check_all;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::ledger::{self, Entries, Options, Run};

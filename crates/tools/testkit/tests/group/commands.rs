@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redoubt_drill::group::ports::Port;
 use redoubt_drill::group::programs;
-use redoubt_testkit::command::{Outcome, PATIENCE};
+use redoubt_harness::command::{Outcome, PATIENCE};
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::server::{Server, ServerConfig};
 use serde_json::Value;

@@ -1,5 +1,5 @@
 //! Isolation of transactions on all members of a group at once, with a member killed: no anomaly that one stock server
-//! does not show at REPEATABLE READ ([`KNOWN`]); see `redoubt_testkit::isolation`.
+//! does not show at REPEATABLE READ ([`KNOWN`]); see `redoubt_chaos::isolation`.
 //!
 //! Galera's documentation promises no more: the server's isolation at each member, no lost update between members,
 //! reads of other members' commits later, unless they are causal (`wsrep_sync_wait`). SERIALIZABLE gives no more than
@@ -10,10 +10,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use redoubt_chaos::isolation::workload::{Level, Options, Workload};
+use redoubt_chaos::isolation::{Anomaly, Findings, check};
 use redoubt_drill::group::{Group, PATIENCE, Provider};
 use redoubt_test_support::setting;
-use redoubt_testkit::isolation::workload::{Level, Options, Workload};
-use redoubt_testkit::isolation::{Anomaly, Findings, check};
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::server::{Server, ServerConfig};
 use std::path::PathBuf;

@@ -14,7 +14,7 @@ use mysql::Conn;
 use redoubt_drill::group::hot;
 use redoubt_drill::group::load::{Commits, Load};
 use redoubt_drill::group::{Group, PATIENCE, Provider};
-use redoubt_testkit::command::Outcome;
+use redoubt_harness::command::Outcome;
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::find_redoubt;
 use redoubt_workload::process::{poll_until, timed};

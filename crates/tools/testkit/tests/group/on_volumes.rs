@@ -9,7 +9,7 @@
 
 use redoubt_drill::group::load::Load;
 use redoubt_drill::group::{Group, PATIENCE, Provider};
-use redoubt_testkit::node::Node;
+use redoubt_harness::node::Node;
 use redoubt_workload::error::Result;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::process::timed;

@@ -5,8 +5,8 @@
 
 use redoubt_drill::group::load::Load;
 use redoubt_drill::group::{Group, PATIENCE, Provider};
-use redoubt_testkit::command::Outcome;
-use redoubt_testkit::fetched::find_or_skip;
+use redoubt_harness::command::Outcome;
+use redoubt_harness::fetched::find_or_skip;
 use redoubt_workload::error::Result;
 use redoubt_workload::launcher::find_redoubt;
 use redoubt_workload::product::{FetchedServer, Product};

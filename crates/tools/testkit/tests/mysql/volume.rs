@@ -5,14 +5,14 @@
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
 use mysql::Conn;
+use redoubt_harness::battery::Restart;
+use redoubt_harness::command::PATIENCE;
+use redoubt_harness::fetched::find_or_skip;
+use redoubt_harness::node::Node;
 use redoubt_page::Format;
 use redoubt_page::layout::{PAGE_LEVEL, TYPE_INDEX, get_u16, page_id, page_type};
 use redoubt_redo::mysql::from_server_lsn;
 use redoubt_redo::{Family, PageId};
-use redoubt_testkit::battery::Restart;
-use redoubt_testkit::command::PATIENCE;
-use redoubt_testkit::fetched::find_or_skip;
-use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::process::poll_until;
 use redoubt_workload::product::{FetchedServer, Product};

@@ -5,8 +5,8 @@
 
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder};
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::fetched::find_or_skip;
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::fetched::find_or_skip;
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::process::{find_program, poll_until};
 use redoubt_workload::product::FetchedServer;

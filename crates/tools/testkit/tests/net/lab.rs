@@ -5,8 +5,8 @@
 
 use mysql::prelude::Queryable;
 use mysql::{Conn, LocalInfileHandler, OptsBuilder};
+use redoubt_harness::command::{Outcome, PATIENCE};
 use redoubt_test_support::{NetworkPair, Side, skip};
-use redoubt_testkit::command::{Outcome, PATIENCE};
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::process::{find_program, poll_until};
 use redoubt_workload::server::{Server, ServerConfig};

@@ -5,14 +5,14 @@
 
 use mysql::prelude::Queryable;
 use mysql::{Conn, LocalInfileHandler};
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::connections::{
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::connections::{
     certificates, require_idle_timeout, require_kills, require_login_timeout, statements,
 };
-use redoubt_testkit::fetched::find_or_skip;
-use redoubt_testkit::net_layer::{Layer, Watch};
-use redoubt_testkit::node::Node;
-use redoubt_testkit::tcp_server::create_with_tcp;
+use redoubt_harness::fetched::find_or_skip;
+use redoubt_harness::node::Node;
+use redoubt_harness::tcp_server::create_with_tcp;
+use redoubt_suites::net_layer::{Layer, Watch};
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::process::find_program;
 use redoubt_workload::product::{FetchedServer, Product};

@@ -6,12 +6,12 @@
 use crate::lab::{ADDRESS, Lab, PORT, config, large_results_and_files, pair, script};
 use mysql::Conn;
 use mysql::prelude::Queryable;
-use redoubt_test_support::{NetworkPair, Side, run};
-use redoubt_testkit::command::PATIENCE;
-use redoubt_testkit::connections::{
+use redoubt_harness::command::PATIENCE;
+use redoubt_harness::connections::{
     certificates, require_idle_timeout, require_kills, require_login_timeout, statements,
 };
-use redoubt_testkit::fetched::find_or_skip;
+use redoubt_harness::fetched::find_or_skip;
+use redoubt_test_support::{NetworkPair, Side, run};
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::process::{find_program, poll_until};
 use redoubt_workload::product::{FetchedServer, Product};

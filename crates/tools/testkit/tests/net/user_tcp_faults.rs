@@ -5,10 +5,10 @@
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
 use crate::lab::{ADDRESS, Lab, config, large_results_and_files, script};
+use redoubt_chaos::bad_cable::{BadCable, Faults};
+use redoubt_harness::connections::{certificates, statements};
+use redoubt_harness::fetched::find_or_skip;
 use redoubt_test_support::{NetworkPair, skip};
-use redoubt_testkit::bad_cable::{BadCable, Faults};
-use redoubt_testkit::connections::{certificates, statements};
-use redoubt_testkit::fetched::find_or_skip;
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::product::{FetchedServer, Product};
 use std::time::Instant;

@@ -12,9 +12,9 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::node::Node;
 use redoubt_test_support::Mount;
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::find_redoubt;
 
 /// Wrong usage.

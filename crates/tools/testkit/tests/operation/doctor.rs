@@ -6,8 +6,8 @@
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::node::Node;
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::node::Node;
 use redoubt_workload::launcher::find_redoubt;
 use serde_json::Value;
 

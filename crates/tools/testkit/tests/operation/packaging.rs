@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use redoubt_testkit::command::{Outcome, PATIENCE};
+use redoubt_harness::command::{Outcome, PATIENCE};
 use redoubt_workload::launcher::find_redoubt;
 use redoubt_workload::process::{Process, poll_until, run_to_end};
 use redoubt_workload::sql::{connect, execute};

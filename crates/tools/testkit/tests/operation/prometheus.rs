@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::http;
+use redoubt_harness::node::Node;
 use redoubt_test_support::port::with_port;
 use redoubt_test_support::setting_os;
 use redoubt_test_support::wait::until_some;
-use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;

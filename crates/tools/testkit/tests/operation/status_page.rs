@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::{browser, http, strict};
 use indicatif::ProgressBar;
-use redoubt_testkit::node::Node;
+use redoubt_harness::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::load::Until;
 use redoubt_workload::process::timed;

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::node::Node;
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::node::Node;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::server::{Server, ServerConfig};
 

@@ -1,10 +1,10 @@
-//! Data directories of stock servers killed under load become volumes; see `redoubt_testkit::killed_imports`.
+//! Data directories of stock servers killed under load become volumes; see `redoubt_redo_oracle::killed_imports`.
 //!
 //! `REDOUBT_SEED` is the first seed and `REDOUBT_KILLED_IMPORTS` the number of rounds; `make import-killed` does more.
 
+use redoubt_harness::fetched::find_or_skip;
+use redoubt_redo_oracle::killed_imports::{LEAST_STATEMENTS, Options, run};
 use redoubt_test_support::setting;
-use redoubt_testkit::fetched::find_or_skip;
-use redoubt_testkit::killed_imports::{LEAST_STATEMENTS, Options, run};
 use redoubt_workload::product::FetchedServer;
 
 /// MySQL's recovery reads compressed pages again that it has written in an earlier batch: seed 5 failed when the node had

@@ -5,9 +5,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use redoubt_testkit::battery;
-use redoubt_testkit::command::PATIENCE;
-use redoubt_testkit::node::Node;
+use redoubt_harness::battery;
+use redoubt_harness::command::PATIENCE;
+use redoubt_harness::node::Node;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::process::{poll_until, timed};
 use redoubt_workload::server::{Server, ServerConfig};

@@ -7,10 +7,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::node::Node;
 use redoubt_readers::nfs::xdr::{Reader, Writer};
 use redoubt_test_support::port::with_port;
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::node::Node;
 use redoubt_workload::check::checksums;
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::process::poll_until;

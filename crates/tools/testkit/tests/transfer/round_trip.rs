@@ -6,10 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redoubt_testkit::battery::{self, Schedule};
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::features::{self, Feature};
-use redoubt_testkit::node::Node;
+use redoubt_harness::battery::{self, Schedule};
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::features::{self, Feature};
+use redoubt_harness::node::Node;
 use redoubt_workload::check::{Snapshot, check_all, finish_purge};
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::ledger::{self, Entries, Options, Run};

@@ -1,11 +1,11 @@
-//! Ledger rounds under faults of the C library, of the network, and kills; see `redoubt_testkit::fault_rounds`.
+//! Ledger rounds under faults of the C library, of the network, and kills; see `redoubt_chaos::fault_rounds`.
 //!
 //! `REDOUBT_FAULT_ROUNDS` sets the number of rounds (default: one of each kind), `REDOUBT_SEED` the seed.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use redoubt_chaos::fault_rounds::{Options, kinds::Kind, lie, run};
 use redoubt_test_support::setting;
-use redoubt_testkit::fault_rounds::{Options, kinds::Kind, lie, run};
 
 #[test]
 fn nothing_acknowledged_is_lost_under_faults() {

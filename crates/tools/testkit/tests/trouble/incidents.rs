@@ -12,8 +12,8 @@ mod stopping;
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
-use redoubt_testkit::node::Node;
-use redoubt_testkit::sessions::wait_until_still;
+use redoubt_harness::node::Node;
+use redoubt_harness::sessions::wait_until_still;
 use redoubt_workload::check::check_all;
 use redoubt_workload::error::Error;
 use redoubt_workload::launcher::{Verify, find_redoubt};

@@ -1,5 +1,5 @@
 //! Isolation under kills and a bad network: no anomaly that the stock server does not show; see
-//! `redoubt_testkit::isolation`.
+//! `redoubt_chaos::isolation`.
 //!
 //! And where the anomalies of kills come from, on the stock server, step by step.
 //!
@@ -10,12 +10,12 @@
 use std::time::Duration;
 
 use mysql::prelude::Queryable;
+use redoubt_chaos::faults::Injector;
+use redoubt_chaos::isolation::check::Anomaly;
+use redoubt_chaos::isolation::compare::{Options, run};
+use redoubt_chaos::isolation::workload::Level;
+use redoubt_chaos::isolation::{History, Operation, Status, Transaction, check};
 use redoubt_test_support::setting;
-use redoubt_testkit::faults::Injector;
-use redoubt_testkit::isolation::check::Anomaly;
-use redoubt_testkit::isolation::compare::{Options, run};
-use redoubt_testkit::isolation::workload::Level;
-use redoubt_testkit::isolation::{History, Operation, Status, Transaction, check};
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::process::poll_until;
 use redoubt_workload::server::{Server, ServerConfig};

@@ -8,24 +8,24 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use redoubt_harness::fetched::find_or_skip;
 use redoubt_page::doublewrite::{TRX_SYS_PAGE_NO, copies, locate};
 use redoubt_page::encryption::key_version;
 use redoubt_page::layout::{page_id, page_lsn};
 use redoubt_page::{RecordKind, flags_of_page0, verify};
 use redoubt_redo::PageId;
 use redoubt_redo::mariadb::{RecordReader, varint};
-use redoubt_testkit::fetched::find_or_skip;
-use redoubt_testkit::generator::Config;
-use redoubt_testkit::oracle::base::Base;
-use redoubt_testkit::oracle::campaign::{Kind, Plan, run};
-use redoubt_testkit::oracle::check::{Checked, check_cut, check_whole, every_cut, random_cuts};
-use redoubt_testkit::oracle::compare::compare;
-use redoubt_testkit::oracle::history::{KilledState, Recorded, Setup, Workshop};
-use redoubt_testkit::oracle::recovery::{Crash, Outcome, next_directory, recover};
-use redoubt_testkit::oracle::redo::{MtrIndex, Redo, RunIndex};
-use redoubt_testkit::oracle::refused::refused_by_both;
-use redoubt_testkit::oracle::replay::{Defect, replay};
-use redoubt_testkit::oracle::{mysql, node_path, shrink};
+use redoubt_redo_oracle::base::Base;
+use redoubt_redo_oracle::campaign::{Kind, Plan, run};
+use redoubt_redo_oracle::check::{Checked, check_cut, check_whole, every_cut, random_cuts};
+use redoubt_redo_oracle::compare::compare;
+use redoubt_redo_oracle::generator::Config;
+use redoubt_redo_oracle::history::{KilledState, Recorded, Setup, Workshop};
+use redoubt_redo_oracle::recovery::{Crash, Outcome, next_directory, recover};
+use redoubt_redo_oracle::redo::{MtrIndex, Redo, RunIndex};
+use redoubt_redo_oracle::refused::refused_by_both;
+use redoubt_redo_oracle::replay::{Defect, replay};
+use redoubt_redo_oracle::{mysql, node_path, shrink};
 use redoubt_workload::product::FetchedServer;
 
 const PLAIN: Setup =

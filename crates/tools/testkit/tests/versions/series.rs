@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-use redoubt_testkit::battery::{self, Schedule};
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::features;
-use redoubt_testkit::fetched::find_or_skip;
-use redoubt_testkit::node::Node;
+use redoubt_harness::battery::{self, Schedule};
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::features;
+use redoubt_harness::fetched::find_or_skip;
+use redoubt_harness::node::Node;
 use redoubt_workload::check::{check_all, checksums};
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::product::{FetchedServer, Product};

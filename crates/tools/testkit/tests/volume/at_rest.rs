@@ -12,12 +12,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::node::Node;
 use redoubt_node::at_rest::fscrypt::{Encryption, read_state};
 use redoubt_node::at_rest::{AtRest, Unlocked, VolumeKeys};
 use redoubt_test_support::Mount;
 use redoubt_test_support::skip;
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::find_redoubt;
 
 /// The encrypted volume.

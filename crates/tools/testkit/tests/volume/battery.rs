@@ -6,9 +6,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use redoubt_testkit::battery::{self, Restart, Schedule};
-use redoubt_testkit::features;
-use redoubt_testkit::node::Node;
+use redoubt_harness::battery::{self, Restart, Schedule};
+use redoubt_harness::features;
+use redoubt_harness::node::Node;
 use redoubt_workload::check::check_all;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::server::Server;

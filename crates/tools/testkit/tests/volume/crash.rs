@@ -8,8 +8,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use redoubt_harness::node::Node;
 use redoubt_test_support::setting;
-use redoubt_testkit::node::Node;
 use redoubt_workload::check::{check_all, check_database, finish_purge};
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::ledger::{self, Entries, Options, Run};

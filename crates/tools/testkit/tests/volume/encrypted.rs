@@ -7,7 +7,7 @@ mod cleared;
 mod refused;
 mod rotation;
 
-use redoubt_testkit::node::Node;
+use redoubt_harness::node::Node;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;

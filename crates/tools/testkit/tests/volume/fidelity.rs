@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redoubt_testkit::node::Node;
-use redoubt_testkit::plain_files;
+use redoubt_harness::node::Node;
+use redoubt_harness::plain_files;
 use redoubt_workload::check::{check_all, checksums};
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::server::{Server, ServerConfig};

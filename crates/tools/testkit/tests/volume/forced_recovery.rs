@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::node::Node;
 use redoubt_page::{finalize, flags_of_page0};
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::process::{poll_until, run_to_end};
 use redoubt_workload::server::{Server, ServerConfig};

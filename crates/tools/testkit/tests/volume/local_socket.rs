@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use redoubt_harness::node::Node;
 use redoubt_test_support::child;
-use redoubt_testkit::node::Node;
 use redoubt_workload::check::check_all;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::ledger::{self, Entries, Options, Run};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use redoubt_testkit::node::Node;
+use redoubt_harness::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::process::poll_until;
 use redoubt_workload::server::{Server, ServerConfig};

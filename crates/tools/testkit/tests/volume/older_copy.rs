@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use redoubt_testkit::node::Node;
+use redoubt_harness::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::server::{Server, ServerConfig};
 

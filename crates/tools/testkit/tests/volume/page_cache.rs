@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use redoubt_testkit::battery::{self, Restart, Schedule};
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::features;
-use redoubt_testkit::node::Node;
+use redoubt_harness::battery::{self, Restart, Schedule};
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::features;
+use redoubt_harness::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::ledger::{Options, Run};
 use redoubt_workload::server::Server;

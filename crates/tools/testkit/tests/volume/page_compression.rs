@@ -6,14 +6,14 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::node::Node;
+use redoubt_harness::plugins;
 use redoubt_page::layout::{page_lsn, page_type};
 use redoubt_page::{
     PageCompression, compress, decompress, finalize, flags_of_page0, is_page_compressed_image,
     page_is_never_written, verify,
 };
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::node::Node;
-use redoubt_testkit::plugins;
 use redoubt_workload::check::{Snapshot, check_all, finish_purge};
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::server::{Server, ServerConfig};

@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
-use redoubt_testkit::battery;
-use redoubt_testkit::command::PATIENCE;
-use redoubt_testkit::node::Node;
+use redoubt_harness::battery;
+use redoubt_harness::command::PATIENCE;
+use redoubt_harness::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::ledger::{Options, Run};
 use redoubt_workload::server::Server;

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use redoubt_harness::node::Node;
 use redoubt_test_support::Mount;
 use redoubt_test_support::setting;
-use redoubt_testkit::node::Node;
 use redoubt_workload::check::check_all;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::ledger::{self, Entries, Options, Run};

@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::node::Node;
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::node::Node;
 use redoubt_workload::check::{check_all, finish_purge};
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::process::poll_until;

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
+use redoubt_harness::battery;
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::node::Node;
 use redoubt_test_support::setting;
-use redoubt_testkit::battery;
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::server::Server;
 use redoubt_workload::sql::execute;

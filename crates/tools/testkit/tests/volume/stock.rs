@@ -8,9 +8,9 @@
 use std::time::Duration;
 
 use mysql::prelude::Queryable;
-use redoubt_testkit::battery::{self, Restart, Schedule};
-use redoubt_testkit::features;
-use redoubt_testkit::sessions::wait_until_still;
+use redoubt_harness::battery::{self, Restart, Schedule};
+use redoubt_harness::features;
+use redoubt_harness::sessions::wait_until_still;
 use redoubt_workload::check::{check_all, checksums};
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::ledger::{self, Entries, Options, Run};

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use redoubt_testkit::command::{Outcome, PATIENCE};
+use redoubt_harness::command::{Outcome, PATIENCE};
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::process::run_to_end;
 use redoubt_workload::server::{Server, ServerConfig};

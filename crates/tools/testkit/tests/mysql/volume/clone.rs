@@ -2,7 +2,7 @@
 //! one of another.
 
 use super::{Fixture, VOLUME, contents};
-use redoubt_testkit::battery::Restart;
+use redoubt_harness::battery::Restart;
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{Conn, execute, query_text};

@@ -2,8 +2,8 @@
 //! as others do.
 
 use super::{NEVER, SOON, await_empty, await_waiting, config, counter, inside, prepare, status};
-use redoubt_testkit::connections::certificates;
-use redoubt_testkit::fetched::find_or_skip;
+use redoubt_harness::connections::certificates;
+use redoubt_harness::fetched::find_or_skip;
 use redoubt_workload::process::{find_program, poll_until};
 use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::Server;

@@ -1,10 +1,10 @@
 //! Clients that were started with the same-host bypass, beside clients that were not.
 
 use super::{counter, find_redoubt, redoubt, script, status};
-use redoubt_testkit::command::PATIENCE;
-use redoubt_testkit::connections::{certificates, statements};
-use redoubt_testkit::fetched::find_or_skip;
-use redoubt_testkit::tcp_server::create_with_tcp;
+use redoubt_harness::command::PATIENCE;
+use redoubt_harness::connections::{certificates, statements};
+use redoubt_harness::fetched::find_or_skip;
+use redoubt_harness::tcp_server::create_with_tcp;
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::process::{find_program, poll_until};
 use redoubt_workload::product::{FetchedServer, Product};

@@ -1,9 +1,9 @@
 //! A stranger on the client's wire that sends any packet, from any address.
 
+use redoubt_chaos::packet_socket::{Mac, PacketSocket};
 use redoubt_tcp::segment::{Flags, Header, Options, Segment};
 use redoubt_tcp::{Checksum, Seq};
 use redoubt_test_support::{NetworkPair, Side};
-use redoubt_testkit::packet_socket::{Mac, PacketSocket};
 use std::net::{Ipv4Addr, SocketAddr};
 
 const ETHERNET_LEN_BYTES: usize = 14;

@@ -5,12 +5,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use redoubt_harness::node::Node;
 use redoubt_page::doublewrite::{copies, locate};
 use redoubt_page::layout::{page_id, page_lsn};
 use redoubt_page::{SpaceFlags, flags_of_page0, verify};
 use redoubt_redo::mariadb::log_file::{CHECKPOINT_OFFSETS, CheckpointBlock};
 use redoubt_redo::{Lsn, PageId};
-use redoubt_testkit::node::Node;
 use redoubt_workload::check::{Snapshot, check_all};
 use redoubt_workload::launcher::{Launcher, Verify};
 use redoubt_workload::process::{poll_until, run_to_end};

@@ -3,8 +3,8 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use redoubt_harness::node::Node;
 use redoubt_test_support::Mount;
-use redoubt_testkit::node::Node;
 use redoubt_workload::check::check_all;
 use redoubt_workload::launcher::{Launcher, Verify};
 use redoubt_workload::server::{Server, ServerConfig};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use redoubt_testkit::command::PATIENCE;
-use redoubt_testkit::node::Node;
+use redoubt_harness::command::PATIENCE;
+use redoubt_harness::node::Node;
 use redoubt_workload::launcher::Verify;
 use redoubt_workload::process::poll_until;
 use redoubt_workload::server::{Server, ServerConfig};

@@ -1,6 +1,6 @@
 //! `--compress`: the same load with and without, side by side; and nothing is lost with it.
 
-use redoubt_testkit::node::Node;
+use redoubt_harness::node::Node;
 use redoubt_workload::check::{check_all, finish_purge};
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::ledger::{self, Entries, Options, Run};

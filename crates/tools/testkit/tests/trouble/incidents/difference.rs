@@ -4,9 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use redoubt_harness::node::Node;
 use redoubt_page::layout::page_id;
 use redoubt_page::{finalize, flags_of_page0, verify};
-use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::process::poll_until;
 

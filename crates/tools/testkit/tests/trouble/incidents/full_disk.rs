@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
+use redoubt_harness::node::Node;
+use redoubt_harness::sessions::wait_until_still;
 use redoubt_test_support::Mount;
 use redoubt_test_support::setting;
-use redoubt_testkit::node::Node;
-use redoubt_testkit::sessions::wait_until_still;
 use redoubt_workload::check::{check_all, finish_purge};
 use redoubt_workload::error::Error;
 use redoubt_workload::launcher::{Verify, find_redoubt};

@@ -1,7 +1,7 @@
 //! A node that takes the log, and does not answer for pages.
 
-use redoubt_testkit::faults::Injector;
-use redoubt_testkit::node::Node;
+use redoubt_chaos::faults::Injector;
+use redoubt_harness::node::Node;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 
 use super::{NODE_ARGS, PATIENCE, Setup, in_background};

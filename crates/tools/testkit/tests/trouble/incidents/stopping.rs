@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use redoubt_testkit::faults::Injector;
-use redoubt_testkit::node::Node;
+use redoubt_chaos::faults::Injector;
+use redoubt_harness::node::Node;
 use redoubt_workload::error::Error;
 use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::process::{Process, poll_until, run_to_end};

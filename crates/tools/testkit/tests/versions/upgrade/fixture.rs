@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use redoubt_testkit::node::Node;
+use redoubt_harness::node::Node;
 use redoubt_workload::launcher::{Launcher, find_redoubt};
 use redoubt_workload::server::ServerConfig;
 

@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use redoubt_drill::group::ports::Port;
+use redoubt_harness::fetched::find_or_skip;
+use redoubt_harness::node::Node;
 use redoubt_test_support::{Mount, skip};
-use redoubt_testkit::fetched::find_or_skip;
-use redoubt_testkit::node::Node;
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::{Server, ServerConfig};

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use redoubt_testkit::command::{Outcome, PATIENCE};
+use redoubt_harness::command::{Outcome, PATIENCE};
 
 use super::fixture::Fixture;
 

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use redoubt_testkit::encryption::KeyPlugin;
+use redoubt_harness::encryption::KeyPlugin;
 use redoubt_workload::check::{Snapshot, check_all, finish_purge};
 use redoubt_workload::launcher::{Launcher, Verify};
 use redoubt_workload::ledger::{self, Entries, Options, Run};

@@ -5,11 +5,11 @@
 
 use std::path::{Path, PathBuf};
 
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::encryption::KeyPlugin;
 use redoubt_page::encryption::{CryptData, key_version};
 use redoubt_page::{flags_of_page0, page_is_never_written};
 use redoubt_redo::PageId;
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::encryption::KeyPlugin;
 use redoubt_workload::check::{Snapshot, check_all, finish_purge};
 use redoubt_workload::process::poll_until;
 

@@ -2,8 +2,8 @@
 //! not read.
 
 use super::*;
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::encryption::{FILE_KEY_MANAGEMENT, KeyPlugin};
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::encryption::{FILE_KEY_MANAGEMENT, KeyPlugin};
 use std::path::Path;
 
 const TABLE: &str = "CREATE TABLE d.s (id INT PRIMARY KEY, b VARCHAR(200)) ENGINE=InnoDB ENCRYPTED=YES";

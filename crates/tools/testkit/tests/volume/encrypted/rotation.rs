@@ -1,8 +1,8 @@
 //! A key gets new versions while a server works: its threads encrypt everything again, and the node continues holding
 //! pages in clear.
 
-use redoubt_testkit::command::{Outcome, PATIENCE};
-use redoubt_testkit::encryption::KeyPlugin;
+use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_harness::encryption::KeyPlugin;
 use redoubt_workload::check::{Snapshot, check_all, finish_purge};
 use redoubt_workload::process::poll_until;
 
