@@ -1,6 +1,6 @@
 //! Compares packages with the rules. Every function returns violations, each as one message.
 
-use crate::rules::{EXPERIMENTAL_FEATURE, Exception, Loaded, Part};
+use crate::rules::{EXPERIMENTAL_FEATURE, Exception, Loaded, Part, ServerTests};
 use crate::workspace::Package;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,6 +51,27 @@ pub fn test_packages(packages: &[Package], for_tests: &[&str]) -> Vec<String> {
                 ));
             }
         }
+    }
+    violations
+}
+
+/// Packages that depend on one for tests on real servers and are not listed as its users, and users that are listed and
+/// do not.
+pub fn server_tests(packages: &[Package], rules: &[ServerTests]) -> Vec<String> {
+    let mut violations = Vec::new();
+    for rule in rules {
+        let depends = |package: &&Package| package.dependencies.iter().any(|edge| edge.to == rule.package);
+        let users: BTreeSet<&str> =
+            packages.iter().filter(depends).map(|package| package.name.as_str()).collect();
+        let beyond = users.iter().filter(|user| !rule.users.contains(*user));
+        violations.extend(beyond.map(|user| {
+            format!("{user} -> {}: for tests on real servers, used by {:?} only", rule.package, rule.users)
+        }));
+        let unneeded = rule.users.iter().filter(|user| !users.contains(*user));
+        violations
+            .extend(unneeded.map(|user| {
+                format!("{user} may use {} and does not: remove it from the list", rule.package)
+            }));
     }
     violations
 }

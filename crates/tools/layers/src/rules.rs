@@ -67,6 +67,29 @@ pub const EXCEPTIONS: &[Exception] = &[Exception {
 /// Packages that only tools and tests use: outside of tools they may be named in `[dev-dependencies]` only.
 pub const FOR_TESTS: [&str; 2] = ["redoubt-test-support", "redoubt-flash"];
 
+/// A package that only tests on real servers use.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerTests {
+    /// The package.
+    pub package: &'static str,
+    /// The packages that may depend on it, dev-dependencies included.
+    pub users: &'static [&'static str],
+}
+
+/// The library of all tests on real servers and what is built on it, from below. Nothing else may use them: what a
+/// shipped program needs belongs in `redoubt-workload`.
+pub const SERVER_TESTS: &[ServerTests] = &[
+    ServerTests {
+        package: "redoubt-harness",
+        users: &["redoubt-redo-oracle", "redoubt-chaos", "redoubt-measurements", "redoubt-testkit"],
+    },
+    ServerTests { package: "redoubt-redo-oracle", users: &["redoubt-measurements", "redoubt-testkit"] },
+    ServerTests { package: "redoubt-chaos", users: &["redoubt-testkit"] },
+    ServerTests { package: "redoubt-suites", users: &["redoubt-testkit"] },
+    ServerTests { package: "redoubt-measurements", users: &["redoubt-testkit"] },
+    ServerTests { package: "redoubt-testkit", users: &[] },
+];
+
 /// A package whose library is loaded into a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Loaded {

@@ -7,7 +7,7 @@ use redoubt_layers::rules::{
     LOADED, Loaded, OUTSIDE, PARTS, WITHOUT_COMMAND_LINE,
 };
 use redoubt_layers::workspace::Package;
-use redoubt_layers::{check, workspace};
+use redoubt_layers::{check, rules, workspace};
 use std::path::{Path, PathBuf};
 
 fn repository() -> PathBuf {
@@ -64,6 +64,20 @@ fn product_uses_no_package_for_tests() {
         assert!(packages.iter().any(|package| package.name == name), "{name} is no package");
     }
     let violations = check::test_packages(&packages, &FOR_TESTS);
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+#[test]
+fn server_test_packages_have_listed_users_only() {
+    let packages = workspace::read(&repository()).unwrap();
+    for rule in rules::SERVER_TESTS {
+        assert!(
+            packages.iter().any(|package| package.name == rule.package),
+            "{} is no package",
+            rule.package
+        );
+    }
+    let violations = check::server_tests(&packages, rules::SERVER_TESTS);
     assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
@@ -183,6 +197,17 @@ fn package_for_tests_is_refused_in_dependencies() {
         assert_eq!(found.len(), count, "{part} {table}: {found:?}");
         assert!(found.iter().all(|message| message.starts_with("a -> t in [dependencies]: ")), "{found:?}");
     }
+}
+
+#[test]
+fn user_of_a_server_test_package_must_be_listed_and_needed() {
+    let uses = "[dev-dependencies]\nh = { path = \"../h\" }";
+    let root = workspace_of(&[("tools", "h", ""), ("tools", "a", uses)]);
+    let packages = workspace::read(&root.path().canonicalize().unwrap()).unwrap();
+    let found = |users| check::server_tests(&packages, &[rules::ServerTests { package: "h", users }]);
+    assert_eq!(found(&["a"]), [""; 0]);
+    assert_eq!(found(&[]), ["a -> h: for tests on real servers, used by [] only"]);
+    assert_eq!(found(&["a", "b"]), ["b may use h and does not: remove it from the list"]);
 }
 
 #[test]
