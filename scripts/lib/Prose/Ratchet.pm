@@ -1,6 +1,7 @@
 package Prose::Ratchet;
 
-# How many hits each file may have. A count may only fall. The file has one line per path, sorted by path:
+# How many hits each file may have. A count may only fall, in every commit after the one that wrote the `base` line. The
+# file has one line per path, sorted by path:
 #
 #     HABITS LENGTHS PATH
 #
@@ -58,9 +59,10 @@ sub compare {
 }
 
 # A text that moves to another file brings its hits along: takes paths out of `more` whose surplus was in files that
-# have fewer hits now. `old` and `now` give the hits of a path, then and now, as keys.
+# have fewer hits now. `old` and `now` give the hits of a path, then and now, as keys. `none_is_fine` takes out paths
+# without any new hit, too.
 sub without_moved {
-    my ($more, $fewer, $allowed, $counts, $old, $now) = @_;
+    my ($more, $fewer, $old, $now, $none_is_fine) = @_;
     my %pool;
     for my $path (@$fewer) {
         $pool{$_}++ for $old->($path);
@@ -73,7 +75,7 @@ sub without_moved {
         my @surplus = grep { !($before{$_} && $before{$_}--) } $now->($path);
         my %taken;
         my $moved = grep { ($pool{$_} // 0) > ($taken{$_} // 0) && ++$taken{$_} } @surplus;
-        if ($moved == @surplus && $moved > 0) { $pool{$_} -= $taken{$_} for keys %taken }
+        if ($moved == @surplus && ($moved > 0 || $none_is_fine)) { $pool{$_} -= $taken{$_} for keys %taken }
         else                                  { push @left, $path }
     }
     return \@left;

@@ -17,25 +17,34 @@ my $CLAUSE = qr/(?:^["'(]*|[;:]\s+|\s(?:-+|\xe2\x80[\x93\x94])\s+|\(|,\s+(?:and|
 # Parts of the system that do not act like persons. A client, a user or a caller may well say something.
 my $MACHINE = qr/(?:node|server|volume|member|library|thread|kernel|command|reader|parser|log|process|device|disk|drive|stack|connection|group|file|page|frame|table|stream|system|loader|service|link|socket|host|checker|model|write set|set|engine)s?/i;
 
+# Words for persons. Rules about machines that act like persons leave these alone.
+my $PERSON = qr/\b(?:[Yy]ou|users?|operators?|administrators?|admins?|DBAs?|persons?|people|developers?|maintainers?|authors?|customers?|colleagues?|reviewers?)\b/i;
+# Participles: "the process believed to be the leader" says nothing of a machine that believes.
+my $PASSIVE = qr/(?! (?:to|by|in)\b)/;
+# Accepts the text before it as ordinary English; the search continues behind that text.
+my $SKIP = qr/(*SKIP)(*FAIL)/;
+# A person is informed, with at most five words between: accepted.
+my $TOLD_PERSON = qr/$PERSON(?: (?!and\b|but\b|or\b|so\b)[\w']+){0,5}? (?:is|are|was|were|be|been|being|gets?|got) told\b$SKIP/;
+
 # [rule, pattern, suggestion]. Patterns are tried on sentences, with inline code as one word.
 my @SENTENCE_RULES = (
-    [ 'clause-subject', qr/$CLAUSE(?:[Ww]ho|[Ww]hoever|[Ww]homever|[Ww]hatever)\b(?!\?)/, 'start with a noun: the client, the caller, the process' ],
+    [ 'clause-subject', qr/$CLAUSE(?:[Ww]ho|[Ww]hoever|[Ww]homever|[Ww]hatever(?! (?:the|its|their|your|\w+ing)\b[^,.;]{1,50},))\b(?!\?)/, 'start with a noun: the client, the caller, the process' ],
     [ 'clause-subject', qr/^["'(]*What(?!ever|[?!]| if\b| to\b|'s|\xe2\x80\x99s| about\b| follows\b)\b/, 'start with a noun: the thing itself' ],
     [ 'clause-subject', qr/^what(?= \w+ )(?! to\b)/, 'start with a noun: the thing itself' ],
     [ 'clause-subject', qr/(?:[;]\s+|,\s+(?:and|but|so)\s+)what\b(?! to\b)/, 'start with a noun: the thing itself' ],
     [ 'clause-subject', qr/\b(?:[Nn]obody|[Ss]omebody|[Ww]hoever)\b/, 'name the component or the person' ],
     [ 'clause-subject', qr/(?:^["'(]*|[;:]\s+|,\s+(?:and|but|or|so|yet|then|nor)\s+)(?:[Oo]ne|[Tt]hose) (?:that|who|which|whose|of which|with which|to which)\b/, 'start with a noun' ],
     [ 'clause-subject', qr/\b(?:if|while|since|because|until|than|unless|although) who\b/, 'start with a noun' ],
-    [ 'clause-subject', qr/^["'(]*(?:Of|For|To|With|From) (?:what|whom|whose|those that|one that)\b(?! I\b)/, 'start with a noun' ],
+    [ 'clause-subject', qr/^["'(]*(?:Of|For|To|With|From) (?:what|whom|whose|one that)\b(?! I\b)/, 'start with a noun' ],
     [ 'machine-person', qr/\b(?:says?|said|saying) so\b/, 'reports it, logs it, returns an error' ],
-    [ 'machine-person', qr/\b(?:is|are|was|were|be|been|being|gets?|got) told\b/, 'receives, is notified, is informed' ],
-    [ 'machine-person', qr/\b(?:is|are|was|were|been) (?:said|heard|seen to|looked after|looked at)\b/, 'is reported, is received, is handled' ],
-    [ 'machine-person', qr/\bkn(?:ows?|ew|own) (?:of|nothing)\b/, 'stores, has, supports' ],
-    [ 'machine-person', qr/(?:^|\s)$MACHINE (?:says?|said|hears?|heard|wants|wanted|thinks?|believes?|believed|talks?)\b/, 'reports, receives, requires, expects' ],
+    [ 'machine-person', qr/$TOLD_PERSON|\b(?:is|are|was|were|be|been|being|gets?|got) told\b/, 'receives, is notified, is informed' ],
+    [ 'machine-person', qr/\b(?:is|are|was|were|been) (?:said(?! to\b)|heard|seen to(?= by\b|[.,;:]|$)|looked after)\b/, 'is reported, is received, is handled' ],
+    [ 'machine-person', qr/$PERSON(?: [\w']+){0,2}? kn(?:ows?|ew) (?:of|nothing)\b$SKIP|\bkn(?:ows?|ew|own) (?:of|nothing)\b/, 'stores, has, supports' ],
+    [ 'machine-person', qr/(?:^|\s)$MACHINE (?:says?|hears?|wants|thinks?|believes?|talks?|(?:said|heard|wanted|believed)$PASSIVE)\b/, 'reports, receives, requires, expects' ],
     [ 'machine-person', qr/\btakes? (?:it|them|this|that) for\b/, 'treats it as' ],
     [ 'machine-person', qr/\bhears? (?:from|of|it|them|that|each|nothing)\b/, 'receives' ],
-    [ 'pronoun', qr/\b(?:[Hh]e|[Hh]im|[Hh]is|[Ss]he)\b(?!\/)/, 'it; or name the component' ],
-    [ 'pronoun', qr/^["'(]*(?:Of|With|For|To|From|By) (?:it|them|those)\b/, 'name the thing' ],
+    [ 'pronoun', qr/\b(?:[Hh]e|[Hh]im|[Hh]is|[Ss]he)\b(?!\/)/, 'it; or name the component', $PERSON ],
+    [ 'pronoun', qr/^["'(]*(?:Of|With|For|To|From|By) (?:it|them)\b/, 'name the thing' ],
     [ 'pronoun', qr/\b(?:of|with|for|to|from|by) (?:it|them)\b[^.;]{1,60}\b(?:of|with|without|for|to|from|by) (?:it|them)\b/, 'name the thing instead of a second pronoun' ],
     [ 'of-chain', qr/\b(?:set|program|socket|call|queue|thread|option|variable|setting)s? of (?:epoll|XDP|AF_XDP|io_uring|TLS|FUSE|NFS|the kernel)\b/, 'a compound noun: epoll set, XDP program' ],
     [ 'of-chain', qr/(?:\bof (?:the |a |an |its |that |this |each |one )?[\w\x01]+ ){3}/, 'compound nouns instead of three times "of"' ],
@@ -45,15 +54,15 @@ my @SENTENCE_RULES = (
 my @TERMS = (
     [ qr/\banew\b/i,                                        'again, new, restart' ],
     [ qr/\b(?:mended|mends|mending)\b/i,                    'fixed' ],
-    [ qr/\b(?:held|holds?|holding) (?:\w+ ){0,3}against\b/i, 'compared with, verified against' ],
+    [ qr/\b(?:held|holds?|holding) (?:\w+ ){0,3}?(?:locks?|lease|leases|mutex|latch|position|lines?|grudges?|own) against\b$SKIP|\b(?:held|holds?|holding) (?:\w+ ){0,3}against\b/i, 'compared with, verified against' ],
     [ qr/\bin vain\b/i,                                     'EAGAIN, would block, without success' ],
     [ qr/\blongest wait\b/i,                                'timeout' ],
-    [ qr/\b(?:goes|went|gone) on\b(?! (?:the|a|an|top|disk|line)\b)/i, 'continues, resumes' ],
+    [ qr/\b(?:alarm|light|lamp|LED|power|display|screen|fan|siren)s? (?:goes|went|has gone) on\b$SKIP|\b(?:goes|went|gone) on\b(?! (?:the|a|an|top|disk|line)\b)/i, 'continues, resumes' ],
     [ qr/\b(?:to|may|can|must|will|and|not) go on\b(?! (?:the|a|an|top|to)\b)/i, 'continue, resume' ],
     [ qr/\bput(?:s|ting)? (?:it |them |that |this )?aside\b|\bstate put aside\b/i, 'snapshot, set aside' ],
     [ qr/\b(?:processor|CPU's|processor's) times?\b/i,      'CPU time' ],
     [ qr/\bout of step\b/i,                                 'desynchronised' ],
-    [ qr/\bhand(?:s|ed|ing)? (?:it |them |that )?on\b/i,    'forward' ],
+    [ qr/(?<!other )(?<!one )(?<!by )(?<!at )(?<!in )(?<!to )(?<!free )\bhand on\b|\b(?:to|not|may|can|must|will|would) hand on\b|\bhand(?:s (?:it |them |that )?|ed (?:it |them |that )?|ing (?:it |them |that )?| it | them | that )on\b/i,    'forward' ],
     [ qr/\b(?:shut|shuts|stopped|ends?|ended|went down|goes down) (?:down )?in order\b(?! to\b)/i, 'clean shutdown' ],
     [ qr/\bto be had\b/i,                                   'available' ],
     [ qr/\b(?:waits?|waiting) (?:for )?its turn\b/i,        'standby, is queued' ],
@@ -62,7 +71,7 @@ my @TERMS = (
     [ qr/\bthose that are there\b|\broster\b/i,             'membership' ],
     [ qr/\bnetwork cards?\b/i,                              'NIC, interface' ],
     [ qr/\b(?:shares?|shared|whose|the|a|its) doors?\b/i,   'rendezvous socket' ],
-    [ qr/\bthe one before\b|\bwhat comes (?:next|after|then|before)\b/i, 'previous, next, following' ],
+    [ qr/\bthe one before\b(?! (?:it|that|this|them|last)\b)|\bwhat comes (?:next|after|then|before)\b/i, 'previous, next, following' ],
     [ qr/\b(?:gets?|got) its state\b|\bwhat it lacks\b/i,   'SST (full state transfer), IST (incremental)' ],
     [ qr/\b(?:looks?|looked|looking) after\b/i,             'intercept, handle' ],
     [ qr/\bnone (?:of them )?(?:any more|anymore)\b/i,      'no longer' ],
@@ -99,8 +108,9 @@ sub check_sentence {
     my (@hits, %seen);
     my $question = $text =~ /\?["')]*\s*$/;
     for my $rule (@SENTENCE_RULES) {
-        my ($name, $pattern, $suggestion) = @$rule;
+        my ($name, $pattern, $suggestion, $unless) = @$rule;
         next if $name eq 'clause-subject' && $question;
+        next if defined $unless && $text =~ $unless;
         next if $text !~ $pattern;
         # One habit that two patterns of a rule find is one hit.
         my ($from, $to) = ($-[0], $+[0]);

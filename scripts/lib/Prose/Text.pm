@@ -1,6 +1,8 @@
 package Prose::Text;
 
-# Extracts prose from source files: Markdown, Rust comments and messages, comments of shell, TOML, YAML and make.
+# Extracts prose from source files: Markdown; comments, messages and names of tests in Rust; comments and messages of shell,
+# Perl, Python, JavaScript; texts of HTML; comments of TOML, YAML, make, systemd units, container files; annotations of
+# alerts; descriptions of packages.
 #
 # The result is a list of units. A unit is a text that ends on its own (a paragraph, a heading, a cell of a table, a
 # message): { kind, text, map }. `map` holds pairs [offset, line], so that an offset in `text` finds its line. Inline code
@@ -20,8 +22,16 @@ sub kind_of_file {
     return 'rust'     if $path =~ /\.rs$/;
     return 'yaml'     if $path =~ /\.ya?ml$/;
     return 'json'     if $path =~ m{packaging/grafana/.*\.json$};
-    return 'hash'     if $path =~ /\.(?:sh|toml|pm|pl|t)$/ || $path =~ m{(?:^|/)(?:Makefile|Dockerfile|allowed-skips)$};
-    return 'hash'     if $path !~ m{\.[^/]*$} && ($head // '') =~ /^#!.*\b(?:bash|sh|perl)\b/;
+    return 'script'   if $path =~ m{/vendor/} ? 0 : $path =~ /\.js$/;
+    return 'html'     if $path =~ /\.html$/;
+    return 'python'   if $path =~ /\.py$/;
+    return 'control'  if $path =~ m{(?:^|/)debian/control$};
+    return 'shell'    if $path =~ m{\.(?:sh|pm|pl|t|prerm|postrm|preinst|postinst)$};
+    return 'hash'     if $path =~ /\.(?:toml|service|socket|timer|target|conf)$/ || $path =~ m{(?:^|/)(?:Makefile|Dockerfile[^/]*|allowed-skips|rules)$};
+    if ($path !~ m{\.[^/]*$}) {
+        return 'python' if ($head // '') =~ /^#!.*\bpython/;
+        return 'shell'  if ($head // '') =~ /^#!.*\b(?:bash|sh|perl)\b/;
+    }
     return undef;
 }
 
@@ -33,7 +43,11 @@ sub extract {
     if    ($kind eq 'markdown') { markdown($result, 'markdown', numbered($source, 1)) }
     elsif ($kind eq 'rust')     { rust($result, $path, $source) }
     elsif ($kind eq 'json')     { json($result, $source) }
-    else                        { hash_comments($result, $source, $kind) }
+    elsif ($kind eq 'script')   { javascript($result, $source) }
+    elsif ($kind eq 'html')     { html($result, $source) }
+    elsif ($kind eq 'python')   { python($result, $source) }
+    elsif ($kind eq 'control')  { control($result, $source) }
+    else                        { hash_comments($result, $path, $source, $kind) }
     return ($result->{units}, scalar keys %{ $result->{lines} });
 }
 
@@ -146,7 +160,7 @@ sub tokens {
         last if pos($source) >= length $source && !defined $1 && !defined $5;
         my ($start, $end);
         if    (defined $1) { ($start, $end) = ($-[1], $+[1]); push @comments, [ $start, $1 ] }
-        elsif (defined $2) { ($start, $end) = ($-[2], $+[2]) }
+        elsif (defined $2) { ($start, $end) = ($-[2], $+[2]); push @comments, [ $start, $2 ] }
         elsif (defined $4) { ($start, $end) = ($-[4], $+[4]); push @strings, [ $start, $4, 1 ] }
         elsif (defined $5) { ($start, $end) = ($-[5], $+[5]); push @strings, [ $start, $5, 0 ] }
         else               { next }
@@ -172,11 +186,31 @@ sub rust {
     my @help = ranges($blank, qr/#\[derive\([^)]*\b(?:Parser|Args|Subcommand|ValueEnum)\b[^)]*\)\][^{;]*?(\{(?:[^{}]++|(?-1))*+\})/);
     comments($result, $source, $comments, $line_of, \@help);
     messages($result, $path, $strings, $blank, $line_of);
-    while ($blank =~ /#\[(?:\w+::)?test\b[^\]]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub\s+)?(?:async\s+)?fn\s+(\w+)/g) {
-        my $line = $line_of->($-[1]);
-        push @{ $result->{units} }, { kind => 'test', text => $1, map => [ [ 0, $line ] ], code => [] };
+    for my $name (test_names($blank)) {
+        my ($offset, $text) = @$name;
+        my $line = $line_of->($offset);
+        push @{ $result->{units} }, { kind => 'test', text => $text, map => [ [ 0, $line ] ], code => [] };
         $result->{lines}{$line} = 1;
     }
+}
+
+# [offset, name] of each test, also of those that a macro of the same file makes from the names in its calls.
+sub test_names {
+    my ($blank) = @_;
+    my $test = qr/#\[(?:\w+::)?test\b[^\]]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub\s+)?(?:async\s+)?fn\s+/;
+    my (@names, @makers);
+    while ($blank =~ /$test(\w+)/g) { push @names, [ $-[1], $1 ] }
+    while ($blank =~ /\bmacro_rules!\s*(\w+)\s*(\{(?:[^{}]++|(?-1))*+\})/g) {
+        my ($macro, $body) = ($1, $2);
+        push @makers, $macro if $body =~ /$test\$/;
+    }
+    for my $macro (@makers) {
+        while ($blank =~ /\b$macro!\s*(\((?:[^()]++|(?-1))*+\)|\{(?:[^{}]++|(?-1))*+\}|\[[^\]]*\])/g) {
+            my ($begin, $arguments) = ($-[1], $1);
+            while ($arguments =~ /(?<=[\s({\[,])([a-z]\w*)(?=\s*(?:=>|,|\s[a-z]|[)}\]]|$|:\s))/g) { push @names, [ $begin + $-[1], $1 ] }
+        }
+    }
+    return @names;
 }
 
 sub ranges {
@@ -200,6 +234,13 @@ sub comments {
     for my $comment (@$comments) {
         my ($offset, $text) = @$comment;
         my $line = $line_of->($offset);
+        if ($text =~ m{^/\*}) {
+            $flush->();
+            ($sort, $last) = ('', -1);
+            (my $inside = substr $text, 0, -2) =~ s{^/\*+!? ?}{};
+            markdown($result, $text =~ m{^/\*(?:\*[^*/]|!)} ? 'doc' : 'comment', map { $_->[1] =~ s/^\s*\* ?//; $_ } numbered($inside, $line));
+            next;
+        }
         my ($mark, $rest) = $text =~ m{^(///(?!/)|//!|//+) ?(.*)}s;
         my $begin = rindex($source, "\n", $offset) + 1;
         my $alone = substr($source, $begin, $offset - $begin) =~ /\S/ ? 0 : 1;
@@ -238,7 +279,7 @@ sub messages {
     for my $string (@$strings) {
         my ($offset, $text, $raw) = @$string;
         next if $text !~ /[A-Za-z]\s+\S/;
-        my $is_prose = $offset < $tests && !$raw && $text =~ /^[^\n]*[a-z]+ [a-z]+ [a-z]+ / && $text !~ $NO_PROSE;
+        my $is_prose = $offset < $tests && $text =~ /^[^\n]*[a-z]+ [a-z]+ [a-z]+ / && $text !~ $NO_PROSE;
         my $kind = inside($offset, \@ranges) ? 'message'
             : inside($offset, \@help)            ? 'help'
             : $is_prose && !inside($offset, \@panics) ? 'message'
@@ -270,9 +311,10 @@ sub messages {
     }
 }
 
-# Comments that start with #; here-documents called TEXT, which hold help; annotations of alerts.
+# Comments that start with #; here-documents called TEXT, which hold help; messages of scripts; annotations of alerts;
+# descriptions of units.
 sub hash_comments {
-    my ($result, $source, $kind) = @_;
+    my ($result, $path, $source, $kind) = @_;
     my ($help, $last, @block, @text) = (0, -1);
     my $flush = sub { markdown($result, 'comment', @block) if @block; @block = () };
     for my $entry (numbered($source, 1)) {
@@ -291,12 +333,125 @@ sub hash_comments {
             add($result, 'message', [ $line, $value ]);
             next;
         }
+        if ($kind eq 'hash' && $text =~ /^Description=(.+)/) { add($result, 'message', [ $line, $1 ]); next }
         $help = 1 if $text =~ /<<-?['"]?TEXT['"]?/;
         if ($text =~ /^\s*#(?!!)\s?(.*)/) {
             $flush->() if $line != $last + 1;
             $last = $line;
             push @block, [ $line, $1 ] unless $1 =~ /^(?:shellcheck|syntax=)/;
+            next;
         }
+        # A comment after code, where nothing before it opens a string.
+        if ($kind ne 'yaml' && $text =~ /^[^#"'`\\]*[^#"'`\\\s{(\$]\s+#\s+([^{].*)/) { add($result, 'comment', [ $line, $1 ]) }
+    }
+    $flush->();
+    shell_messages($result, $source) if $kind eq 'shell' && $path !~ /\.t$/;
+}
+
+# Strings of several words after a command that prints: a message for a person. A command is a word at the begin of a
+# line, or behind `;`, `{`, `&&`, `||`, `then`, `else`, `do`.
+my $SHELL_SAYS = qr/(?:echo|printf|print|fail|die|misuse|wrong_use|note|say|warn|log|unreachable|setup_fail|setup_say|step|skip|error|complain)/;
+my $QUOTED     = qr/"((?:[^"\\]++|\\.)*+)"|'([^']*+)'/s;
+
+sub shell_messages {
+    my ($result, $source) = @_;
+    (my $blank = $source) =~ s{(^[ \t]*#[^\n]*)}{$1 =~ s/[^\n]/ /gr}gme;
+    $blank =~ s{(<<-?['"]?(\w+)['"]?[^\n]*\n)(.*?\n[ \t]*\g2\n)}{my ($begin, $rest) = ($1, $3); $begin . ($rest =~ s/[^\n]/ /gr)}gse;
+    while ($blank =~ /(?:^|[;{(]|&&|\|\||\bthen\b|\belse\b|\bdo\b)[ \t]*$SHELL_SAYS[ \t(]+(?:STDERR[ \t]+|-[a-zA-Z]+[ \t]+|>&2[ \t]+)*$QUOTED/gm) {
+        my ($offset, $text) = defined $1 ? ($-[1], $1) : ($-[2], $2);
+        next if $text !~ /[a-z]+ [a-z]+ [a-z]+/ || $text =~ $NO_PROSE;
+        my $line = 1 + (substr($blank, 0, $offset) =~ tr/\n//);
+        $text =~ s/\\(["\\\$])/$1/g;
+        $text =~ s/\\n/ /g;
+        $text =~ s/(\$\{[^{}]*\}|\$\([^()]*\)|\$\w+)/`$1`/g if $text !~ /`/;
+        add($result, 'message', numbered($text, $line));
+    }
+}
+
+# Comments and strings of several words of a script of the status page.
+sub javascript {
+    my ($result, $source) = @_;
+    my ($last, @block) = (-1);
+    my $flush = sub { markdown($result, 'comment', @block) if @block; @block = () };
+    my ($line, $at) = (1, 0);
+    while ($source =~ m~//([^\n]*)|/\*(.*?)\*/|"((?:[^"\\\n]++|\\.)*+)"|'((?:[^'\\\n]++|\\.)*+)'|`((?:[^`\\]++|\\.)*+)`~gs) {
+        $line += substr($source, $at, $-[0] - $at) =~ tr/\n//;
+        $at = $-[0];
+        if (defined $1 || defined $2) {
+            my @lines = numbered($1 // $2, $line);
+            $flush->() if $line != $last + 1;
+            push @block, map { $_->[1] =~ s/^\s*\*? ?//; $_ } @lines;
+            $last = $lines[-1][0];
+            next;
+        }
+        my $text = $3 // $4 // $5;
+        next if $text !~ /[a-z]+ [a-z]+ [a-z]+/ || $text =~ /[<>]|;\s*$/;
+        $text =~ s/(\$\{[^{}]*\})/`$1`/g if $text !~ /`/;
+        add($result, 'message', numbered($text, $line));
+    }
+    $flush->();
+}
+
+# Texts between the tags of a page, each a unit that ends at a tag of a block.
+sub html {
+    my ($result, $source) = @_;
+    my $blank = sub { $_[0] =~ s/[^\n]/ /gr };
+    $source =~ s{(<(script|style)\b.*?</\g2>|<!--.*?-->)}{$blank->($1)}gsie;
+    my @open;
+    my $flush = sub { add($result, 'message', @open) if @open; @open = () };
+    for my $entry (numbered($source =~ s{(<[^<>]*\n[^<>]*>)}{$blank->($1)}gser, 1)) {
+        my ($line, $text) = @$entry;
+        for my $part (split m{(</?(?:p|li|ul|ol|td|th|tr|table|thead|tbody|div|h\d|section|main|header|title|body|html|head|button|label|option|summary|details)\b[^<>]*>)}, $text) {
+            if ($part =~ /^</) { $flush->() if $part !~ m{^</?(?:b|i|em|code|a|span)\b} }
+            elsif ($part =~ /\S/) { push @open, [ $line, $part ] }
+        }
+    }
+    $flush->();
+}
+
+# Comments, and docstrings, of Python.
+sub python {
+    my ($result, $source) = @_;
+    my ($doc, $last, @block, @text) = (undef, -1);
+    my $flush = sub { markdown($result, 'comment', @block) if @block; @block = () };
+    for my $entry (numbered($source, 1)) {
+        my ($line, $text) = @$entry;
+        if (defined $doc) {
+            if ($text =~ /^(.*?)\Q$doc\E/) { markdown($result, 'doc', @text, [ $line, $1 ]); $doc = undef; @text = () }
+            else                           { push @text, [ $line, $text =~ s/^\s+//r ] }
+        }
+        elsif ($text =~ /^\s*("""|\x27\x27\x27)(.*)/) {
+            my ($mark, $rest) = ($1, $2);
+            if ($rest =~ /^(.*?)\Q$mark\E/) { markdown($result, 'doc', [ $line, $1 ]) }
+            else                            { $doc = $mark; @text = ([ $line, $rest ]) }
+        }
+        elsif ($text =~ /^\s*#(?!!)\s?(.*)/) {
+            $flush->() if $line != $last + 1;
+            $last = $line;
+            push @block, [ $line, $1 ];
+        }
+        else {
+            while ($text =~ /\b(?:print|exit|Exception|Error|error|info|warning)\(\s*f?(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')/g) {
+                my $string = $1 // $2;
+                add($result, 'message', [ $line, $string =~ s/(\{[^{}]*\})/`$1`/gr ]) if $string =~ /[a-z]+ [a-z]+ [a-z]+/;
+            }
+        }
+    }
+    $flush->();
+}
+
+# Descriptions of Debian packages: the first line, and paragraphs that a line with a dot separates.
+sub control {
+    my ($result, $source) = @_;
+    my ($inside, @open) = (0);
+    my $flush = sub { add($result, 'message', @open) if @open; @open = () };
+    for my $entry (numbered($source, 1)) {
+        my ($line, $text) = @$entry;
+        if    ($text =~ /^Description:\s*(.*)/)       { $flush->(); add($result, 'message', [ $line, $1 ]); $inside = 1 }
+        elsif ($inside && $text =~ /^\s+\.\s*$/)       { $flush->() }
+        elsif ($inside && $text =~ /^\s+[*-]\s+(.*)/)  { $flush->(); @open = ([ $line, $1 ]) }
+        elsif ($inside && $text =~ /^\s+(\S.*)/)       { push @open, [ $line, $1 ] }
+        else                                          { $flush->(); $inside = 0 }
     }
     $flush->();
 }

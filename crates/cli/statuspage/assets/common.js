@@ -1,4 +1,4 @@
-// What the pages have in common. Texts from elsewhere go into a page as text only (textContent), never as markup.
+// Shared by the pages. Texts from elsewhere go into a page as text only (textContent), never as markup.
 'use strict';
 
 const byId = id => document.getElementById(id);

@@ -42,7 +42,7 @@ const value = (moment, column) => {
 
 const over = column => moments.map(moment => value(moment, column));
 
-// Per second. A counter that went back was started anew.
+// Per second. A counter that went back belongs to a restarted node.
 function rate(of) {
   return moments.map((moment, at) => {
     if (at === 0) return null;
