@@ -12,10 +12,11 @@ use redoubt_client::Result;
 use redoubt_transport::{Connector, CredentialFiles};
 use std::path::PathBuf;
 
-/// Keeps the data of an unmodified MariaDB server on a remote storage node and ships only redo to it.
+/// Keeps the data of an unmodified MariaDB server on a remote storage node.
 ///
-/// A small library preloaded into the server drops its page writes. The node makes the redo durable, replays it into
-/// pages, and returns a page when the server reads one.
+/// A small library preloaded into the server sends the new bytes of its redo log, and its plain files, to the node. It
+/// drops page writes that the redo explains, and sends an image of each other page. The node makes the redo durable,
+/// replays it into pages, and returns a page when the server reads one.
 #[derive(Parser)]
 #[command(
     name = "redoubt",
