@@ -10,6 +10,9 @@ use warnings;
 # Names in backticks that start so are paths from the root.
 my $PATH = qr{(?:crates|docs|scripts|packaging|fuzz|lab)/[A-Za-z0-9_./-]+};
 
+# The text of a link: brackets inside are balanced, and may be a link or a picture.
+my $TEXT = qr/(?:[^\[\]]|\[[^\]]*\](?:\([^)]*\))?)*/;
+
 sub check {
     my ($root, @files) = @_;
     my (%exists, %anchors, @dead);
@@ -44,6 +47,29 @@ sub unlisted {
     return @missing;
 }
 
+# Tests that the table of invariants names and the tree does not have: { path, line, name }.
+sub missing_tests {
+    my ($root, @files) = @_;
+    my $path = 'ARCHITECTURE.md';
+    return () if !grep { $_ eq $path } @files;
+    my ($inside, @named) = (0);
+    for my $entry (text_lines(read_file("$root/$path"))) {
+        my ($line, $text) = @$entry;
+        if ($text =~ /^#/) { $inside = $text =~ /^#+ Invariants/; next }
+        next if !$inside || $text !~ /^\|/;
+        my $shown_by = (split /(?<!\\)\|/, $text)[4] // next;
+        push @named, map { { path => $path, line => $line, name => $_ } } $shown_by =~ /`([a-z0-9]+(?:_[a-z0-9]+){2,})`/g;
+    }
+    return () if !@named;
+    my %known;
+    for my $source (grep { /\.rs$/ } @files) {
+        $known{ ($source =~ m{([^/]+)\.rs$})[0] } = 1;
+        my $text = read_file("$root/$source");
+        $known{$1} = 1 while $text =~ /\bfn\s+(\w+)/g;
+    }
+    return grep { !$known{ $_->{name} } } @named;
+}
+
 # Why a link is dead; undef if it is not.
 sub reason {
     my ($path, $link, $exists, $anchors_of) = @_;
@@ -75,6 +101,36 @@ sub resolve {
         elsif ($part ne '.' && $part ne '') { push @parts, $part }
     }
     return join '/', @parts;
+}
+
+# A page of docs/ for a book that has nothing but docs/: links that leave that folder become their text, and the path in
+# backticks. Code is left alone.
+sub for_book {
+    my ($path, $source) = @_;
+    my ($result, $fence) = ('', '');
+    my $stay = sub {
+        my ($whole, $text, $target) = @_;
+        return $whole if $target =~ /^(?:[a-z][a-z0-9+.-]*:|#)/i;
+        my $place = resolve($path, $target =~ s/#.*//r) // return $whole;
+        return $whole if $place =~ m{^docs(?:/|$)};
+        $text =~ s{^\.\./+}{};
+        return $text !~ /\s/ && index("/$place", '/' . $text =~ s/`//gr) >= 0 ? "`$place`" : "$text (`$place`)";
+    };
+    # Blocks of code stand between texts, each of which may hold links over the end of a line.
+    my $text = '';
+    my $flush = sub {
+        $text =~ s{(`+)(.+?)\1(?!`)|(!?\[($TEXT)\]\(\s*(?:<([^<>\n]*)>|([^\s()<>]*))(?:\s+["'][^)]*)?\s*\))}
+            {defined $1 ? "$1$2$1" : $stay->($3, $4, $5 // $6)}gse;
+        $result .= $text;
+        $text = '';
+    };
+    for my $line (split /(?<=\n)/, $source) {
+        if ($fence) { $result .= $line; $fence = '' if $line =~ /^\s*\Q$fence\E[`~]*\s*$/ }
+        elsif ($line =~ /^\s*(```+|~~~+)/) { $flush->(); $fence = $1; $result .= $line }
+        else { $text .= $line }
+    }
+    $flush->();
+    return $result;
 }
 
 sub read_file {
@@ -122,18 +178,37 @@ sub links {
         substr($all, $start, $length) = substr($all, $start, $length) =~ tr/[]()/    /r;
         pos($all) = $end;
     }
-    while ($all =~ /^\s{0,3}\[([^\]]+)\]:\s+<?(\S+?)>?(?:\s|$)/gm) {
-        $defined{ lc $1 } = 1;
-        push @links, { line => $line_of->($-[0]), target => $2 };
+    while ($all =~ /^\s{0,3}\[([^\]]+)\]:\s+(?:<([^<>\n]*)>|(\S+))(?:\s|$)/gm) {
+        $defined{ label($1) } = 1;
+        push @links, { line => $line_of->($-[0]), target => $2 // $3 };
     }
-    while ($all =~ /!?\[(?:[^\[\]]|\[[^\]]*\](?:\([^)]*\))?)*\]\(\s*<?([^\s()<>]*(?:\([^\s()]*\)[^\s()<>]*)*)>?(?:\s+["'][^)]*)?\)/g) {
-        push @links, { line => $line_of->($-[0]), target => $1 };
+    # A target in angle brackets may hold blanks.
+    while ($all =~ /(?=\[$TEXT\]\(\s*(?:<([^<>\n]*)>|([^\s()<>]*(?:\([^\s()]*\)[^\s()<>]*)*))(?:\s+["'][^)]*)?\s*\))\[/g) {
+        push @links, { line => $line_of->($-[0]), target => $1 // $2 };
     }
-    while ($all =~ /\[[^\[\]]+\]\[([^\]]+)\]/g) {
-        push @links, { line => $line_of->($-[0]), target => "#[$1]" } if !$defined{ lc $1 };
+    while ($all =~ /<(?:a\s[^<>]*?\bhref|(?:img|source|video|audio|iframe|script)\s[^<>]*?\bsrc)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))/gi) {
+        push @links, { line => $line_of->($-[0]), target => $1 // $2 // $3 };
+    }
+    # References: [text][name], [name][]. A lone [name] is one if a definition has its name, which may hang on the case
+    # of letters and on blanks only; other brackets are text, as in `a[b]` or "[optional]".
+    my %taken;
+    while ($all =~ /\[($TEXT)\]\[([^\[\]]*)\]/g) {
+        my ($start, $end, $text, $name) = ($-[0], $+[0], $1, $2);
+        $name = $text if $name !~ /\S/;
+        push @links, { line => $line_of->($start), target => "#[$name]" } if !$defined{ label($name) };
+        $taken{$_} = 1 for $start .. $end - 1;
+    }
+    # A lone [text] in a sentence looks like a link that lost its target: several words, or the name of a file.
+    while ($all =~ /(?<![\\\w\]!])\[((?![ xX]\])[^\[\]\n]+(?:\n[^\[\]\n]+)?)\](?![\[(:\w])/g) {
+        my ($start, $name) = ($-[0], $1);
+        next if $taken{$start} || $defined{ label($name) } || substr($all, rindex($all, "\n", $start) + 1, 4) =~ /^(?:    |\t)/;
+        push @links, { line => $line_of->($start), target => "#[$name]" } if $name =~ /\A[\w.\/-]+\.(?:md|html|rs|toml|svg|png)\z|\A\w[\w'.,-]*(?:\s+[\w'.,-]+)*\z/;
     }
     return @links;
 }
+
+# The name of a reference: case and blanks make no difference.
+sub label { my ($name) = @_; $name =~ s/\s+/ /g; $name =~ s/^ | $//g; return lc $name }
 
 # The anchors of a document, as a set.
 sub anchors {
