@@ -87,6 +87,7 @@ pub fn render(seen: &Result<Look, String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redoubt_test_support::listed::{check_alerts, metric_rows, rows};
 
     fn look() -> Look {
         let member = |name: &str, is_there: bool| MemberLook {
@@ -129,6 +130,19 @@ mod tests {
             assert!(text.lines().any(|of| of == line), "{line} in {text}");
         }
         assert!(!text.contains("redoubt_group_member_applied_seqno{group=\"shop\",member=\"b"), "{text}");
+    }
+
+    #[test]
+    fn reference_page_and_alerts_match_the_metrics_of_a_group() {
+        let wanted = metric_rows(&render(&Ok(look())));
+        let listed = rows(include_str!("../../../../../docs/reference/metrics.md"), "Group");
+        assert!(listed == wanted, "the table of docs/reference/metrics.md is to be:\n{}", wanted.join("\n"));
+        check_alerts(
+            include_str!("../../../../../packaging/prometheus/redoubt-group.rules.yml"),
+            &wanted,
+            "docs/group/runbooks.md",
+            include_str!("../../../../../docs/group/runbooks.md"),
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use redoubt_test_support::listed::{check_alerts, metric_rows, rows};
 use std::collections::BTreeSet;
 
 fn server(datadir: &str, limit: Option<u32>) -> NetStatus {
@@ -49,6 +50,19 @@ fn every_counter_has_a_metric_of_its_own() {
         let line = format!("{name}{{pid=\"17\",datadir=\"/data\"}} {}\n", counter as u64);
         assert!(text.contains(&line), "{line} in {text}");
     }
+}
+
+#[test]
+fn reference_page_and_alerts_match_the_metrics_of_the_library() {
+    let wanted = metric_rows(&render(&[server("/data", Some(16))], 0));
+    let listed = rows(include_str!("../../../../../docs/reference/metrics.md"), "Network library");
+    assert!(listed == wanted, "the table of docs/reference/metrics.md is to be:\n{}", wanted.join("\n"));
+    check_alerts(
+        include_str!("../../../../../packaging/prometheus/redoubt-net.rules.yml"),
+        &wanted,
+        "docs/net/runbooks.md",
+        include_str!("../../../../../docs/net/runbooks.md"),
+    );
 }
 
 #[test]

@@ -82,6 +82,8 @@ fn what_is_installed_is_complete_works_and_can_be_removed() {
         "usr/share/doc/redoubt/packaging/etc/redoubt/node.conf",
         "usr/share/doc/redoubt/packaging/grafana/redoubt-dashboard.json",
         "usr/share/doc/redoubt/packaging/prometheus/redoubt.rules.yml",
+        "usr/share/doc/redoubt/packaging/prometheus/redoubt-group.rules.yml",
+        "usr/share/doc/redoubt/packaging/prometheus/redoubt-net.rules.yml",
         "usr/share/doc/redoubt/packaging/examples/backup",
         "usr/share/doc/redoubt/packaging/systemd/mariadb.service.d/redoubt.conf",
         "usr/share/fish/vendor_completions.d/redoubt.fish",

@@ -265,9 +265,12 @@ fn lint(promtool: &Path, metrics: &str) {
 }
 
 fn lint_rules(promtool: &Path) {
-    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../packaging/prometheus/redoubt.rules.yml");
-    let outcome = Command::new(promtool).args(["check", "rules", rules]).output().unwrap();
-    assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stderr));
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/prometheus");
+    for name in ["redoubt.rules.yml", "redoubt-group.rules.yml", "redoubt-net.rules.yml"] {
+        let outcome =
+            Command::new(promtool).args(["check", "rules"]).arg(folder.join(name)).output().unwrap();
+        assert!(outcome.status.success(), "{name}: {}", String::from_utf8_lossy(&outcome.stderr));
+    }
 }
 
 #[test]
