@@ -48,7 +48,7 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # error.
 FLASH_TRANSACTIONS ?= 40000
 
-.PHONY: demo build build-experimental install install-experimental uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite group-suite net-suite net-bench sockmap sanitize oracle import-killed full-disk scale checked rust-version deny deb deb-test image
+.PHONY: demo build build-experimental install install-experimental uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite group-suite net-suite net-bench sockmap sanitize oracle import-killed full-disk scale checked rust-version deny helm-check book deb deb-test image
 
 demo:
 	./demo
@@ -119,6 +119,14 @@ checked:
 # Everything built once with the oldest Rust that Cargo.toml promises; needs rustup.
 rust-version:
 	scripts/rust-version
+
+# docs/ as a book, in target/book; needs mdbook.
+book:
+	scripts/book
+
+# The Helm chart, rendered and compared with the schemas of Kubernetes; needs helm, and the network for the schemas.
+helm-check:
+	scripts/helm-check
 
 # Licences, sources and advisories of the dependencies; needs cargo-deny.
 deny:
