@@ -225,7 +225,7 @@ fn transfer(trouble: Trouble, len: u64, change: fn(&mut Config)) -> (f64, f64, C
 const TROUBLE: Trouble = Trouble { lost: 10, doubled: 10, late: 20 };
 
 #[test]
-fn fifty_megabytes_each_way() {
+fn fifty_megabytes_arrive_unchanged_each_way() {
     transfer(Trouble::default(), 50 << 20, |_| {});
 }
 
@@ -236,7 +236,7 @@ fn a_bad_link_changes_nothing() {
 }
 
 #[test]
-fn nor_does_a_bad_link_without_any_option() {
+fn bad_link_without_options_changes_nothing() {
     transfer(TROUBLE, 1 << 20, |config| {
         (config.has_sack, config.has_timestamps, config.has_window_scaling) = (false, false, false);
     });

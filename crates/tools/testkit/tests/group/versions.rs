@@ -78,13 +78,13 @@ fn is_broken_and_whole_again(group: &mut Group) -> Result<()> {
 }
 
 #[test]
-fn a_group_of_11_4() {
+fn group_of_mariadb_11_4_survives_kills_and_transfers() {
     let Some(product) = find_or_skip(FetchedServer::MariaDb114, "a group of MariaDB 11.4") else { return };
     on_group(&product, is_broken_and_whole_again);
 }
 
 #[test]
-fn a_group_of_11_8() {
+fn group_of_mariadb_11_8_survives_kills_and_transfers() {
     let Some(product) = find_or_skip(FetchedServer::MariaDb118, "a group of MariaDB 11.8") else { return };
     on_group(&product, is_broken_and_whole_again);
 }

@@ -322,8 +322,10 @@ fn the_library_works_beside_that_of_volumes() {
 }
 
 #[test]
-fn mysql_is_served_as_well() {
-    let Some(product) = find_or_skip(FetchedServer::MySql97, "mysql_is_served_as_well") else { return };
+fn collapser_serves_mysql_clients() {
+    let Some(product) = find_or_skip(FetchedServer::MySql97, "collapser_serves_mysql_clients") else {
+        return;
+    };
     check_mysql(product);
 }
 

@@ -165,7 +165,7 @@ fn beside_a_stock_server(levels: RangeInclusive<u8>, damage: impl Fn(&Path)) {
 
 /// The rows that a rollback at the start would have to change are no rows any more.
 #[test]
-fn with_a_damaged_index_page() {
+fn damaged_index_page_is_recovered_as_by_a_stock_server() {
     beside_a_stock_server(1..=6, |datadir| {
         for page_no in 4..8 {
             damage(&datadir.join("shop/bad.ibd"), page_no);
@@ -175,7 +175,7 @@ fn with_a_damaged_index_page() {
 
 /// A start reads these pages to find the open transactions: a stock server hangs over them up to level 4.
 #[test]
-fn with_damaged_undo_pages() {
+fn damaged_undo_pages_are_recovered_as_by_a_stock_server() {
     beside_a_stock_server(5..=6, |datadir| {
         for name in ["undo001", "undo002"] {
             let file = datadir.join(name);

@@ -219,21 +219,21 @@ fn exported_page_compressed_files_are_as_small_as_the_servers() {
 }
 
 #[test]
-fn the_older_page_format_as_well() {
+fn export_of_crc32_pages_is_as_small_as_the_servers() {
     an_export_is_as_small(&Case { checksum: "crc32", ..PLAIN });
 }
 
 #[test]
-fn pages_of_64_kib_as_well() {
+fn export_of_64_kib_pages_is_as_small_as_the_servers() {
     an_export_is_as_small(&Case { page_size_bytes: 65536, ..PLAIN });
 }
 
 #[test]
-fn pages_compressed_with_lz4_as_well() {
+fn export_of_lz4_pages_is_as_small_as_the_servers() {
     an_export_is_as_small(&Case { algorithm: "lz4", ..PLAIN });
 }
 
 #[test]
-fn pages_of_the_older_format_compressed_with_lz4_as_well() {
+fn export_of_crc32_lz4_pages_is_as_small_as_the_servers() {
     an_export_is_as_small(&Case { checksum: "crc32", algorithm: "lz4", ..PLAIN });
 }

@@ -245,8 +245,10 @@ fn compressed_connections_wait_as_others_do() {
 }
 
 #[test]
-fn mysql_follows_compression_as_well() {
-    let Some(product) = find_or_skip(FetchedServer::MySql97, "mysql_follows_compression_as_well") else {
+fn admission_follows_compressed_mysql_connections() {
+    let Some(product) =
+        find_or_skip(FetchedServer::MySql97, "admission_follows_compressed_mysql_connections")
+    else {
         return;
     };
     check(&product, &[MYSQL_ZLIB, MYSQL_ZSTD]);
@@ -276,15 +278,17 @@ fn connections_with_tls_are_followed_from_the_moment_a_limit_is_set() {
 }
 
 #[test]
-fn mysql_follows_tls_as_well() {
-    let Some(product) = find_or_skip(FetchedServer::MySql97, "mysql_follows_tls_as_well") else { return };
+fn admission_follows_tls_of_mysql() {
+    let Some(product) = find_or_skip(FetchedServer::MySql97, "admission_follows_tls_of_mysql") else {
+        return;
+    };
     check(&product, &[MYSQL_TLS]);
 }
 
 #[test]
-fn newer_mariadb_follows_tls_as_well() {
+fn admission_follows_tls_of_newer_mariadb() {
     for version in [FetchedServer::MariaDb114, FetchedServer::MariaDb118] {
-        let Some(product) = find_or_skip(version, "newer_mariadb_follows_tls_as_well") else { continue };
+        let Some(product) = find_or_skip(version, "admission_follows_tls_of_newer_mariadb") else { continue };
         check(&product, &[TLS]);
     }
 }

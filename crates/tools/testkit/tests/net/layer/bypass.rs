@@ -214,8 +214,8 @@ fn it_is_switched_in_a_running_server() {
 }
 
 #[test]
-fn mysql_takes_offers_as_well() {
-    let Some(product) = find_or_skip(FetchedServer::MySql97, "mysql_takes_offers_as_well") else { return };
+fn mysql_takes_bypass_offers() {
+    let Some(product) = find_or_skip(FetchedServer::MySql97, "mysql_takes_bypass_offers") else { return };
     check_mysql(product);
 }
 
