@@ -176,7 +176,8 @@ fn time_is_virtual_and_deadlines_come_in_order() {
         assert!(lock.try_lock().is_none());
         assert!(lock.try_lock_for(Duration::from_secs(9)).is_none());
     });
-    assert!(began.elapsed() < Duration::from_secs(60));
+    // Less than what each run slept: that was virtual time.
+    assert!(began.elapsed() < Duration::from_secs(3 * 3600));
 }
 
 #[test]

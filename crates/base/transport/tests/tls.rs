@@ -311,7 +311,7 @@ fn make_valid_until(fixture: &Fixture, bundle: &str, not_after: i64) {
 fn an_expired_certificate_is_refused_by_its_owner_and_on_both_sides() {
     let fixture = Fixture::new();
     // Loaded while they are valid, like in a long-running process. On a slow machine that takes more than one attempt.
-    let loaded = [2, 4, 8, 16, 32].into_iter().find_map(|lifetime_s| {
+    let loaded = [2, 4, 8, 16, 32, 64, 128, 256].into_iter().find_map(|lifetime_s| {
         let not_after = now() + lifetime_s;
         make_valid_until(&fixture, "volume-shop", not_after);
         make_valid_until(&fixture, "node-node", not_after);

@@ -29,8 +29,9 @@ fn the_window_holds_what_ended_in_it() {
     };
     let window = run(workers(None), 50, Until::Transactions(200), probe, |_| {}).unwrap();
     assert_eq!(window.probes, [1, 2]);
-    // At least what was asked; more by what ends between two looks.
-    assert!((200..300).contains(&window.samples.len()), "{}", window.samples.len());
+    // At least what was asked; more by what ends between two looks. Each of the three clients takes 1 ms or more.
+    let most = 3 * (window.elapsed.as_millis() as usize + 1);
+    assert!((200..=most).contains(&window.samples.len()), "{} of {most}", window.samples.len());
     assert!(window.warm_up > Duration::ZERO);
     assert!(window.samples.iter().all(|sample| Duration::from_micros(sample.ended_micros) < window.elapsed));
     assert!(window.samples.iter().all(|sample| sample.latency_micros >= 1000));

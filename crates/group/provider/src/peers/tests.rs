@@ -1,6 +1,7 @@
 //! Connections whose other side is a test.
 
 use super::*;
+use redoubt_test_support::wait::{GUARD, until};
 use trust::Members;
 
 mod downgrade;
@@ -29,7 +30,7 @@ fn peers(events: impl Fn(Event, bool) + Send + Sync + 'static) -> Peers {
 /// Accepts a connection, and welcomes the peer as a member.
 fn welcome(listener: &TcpListener, member: MemberId) -> TcpStream {
     let (mut stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(GREETING_TIMEOUT)).unwrap();
+    stream.set_read_timeout(Some(GUARD)).unwrap();
     let hello = Frame::read(&mut stream, MAX_HELLO_LEN_BYTES).unwrap();
     assert!(matches!(hello, Some(Frame::Hello(hello)) if hello.member == MemberId(1)));
     let answer = Answer::Welcome {
@@ -56,12 +57,10 @@ fn a_connection_that_the_other_side_ends_is_made_anew_although_nothing_is_sent()
     peers.dial(&listener.local_addr().unwrap().to_string());
     drop(welcome(&listener, MemberId(2)));
     let mut other = welcome(&listener, MemberId(7));
-    assert_eq!(losses.recv_timeout(GREETING_TIMEOUT).unwrap(), MemberId(2));
+    assert_eq!(losses.recv_timeout(GUARD).unwrap(), MemberId(2));
     // Later frames go to the new peer.
     let frame = Frame::Applied { seqno: crate::write_set::Seqno(9), is_in_step: true };
-    while !lock(&peers.0.links).contains_key(&MemberId(7)) {
-        std::thread::yield_now();
-    }
+    until("a link to the new peer", || lock(&peers.0.links).contains_key(&MemberId(7)));
     peers.send(MemberId(7), &frame);
     peers.flush();
     let got = Frame::read(&mut other, MAX_FRAME_LEN_BYTES).unwrap();

@@ -33,7 +33,7 @@ fn negotiated_once() -> (TcpListener, Server) {
     assert_ne!(kind, LEGACY_HELLO);
     stream.write_all(&negotiated_welcome()).unwrap();
     drop(stream);
-    while !matches!(ours.events.recv_timeout(GREETING_TIMEOUT).unwrap(), Event::Lost(OTHER)) {}
+    while !matches!(ours.events.recv_timeout(GUARD).unwrap(), Event::Lost(OTHER)) {}
     (listener, ours)
 }
 
@@ -57,7 +57,7 @@ fn connect_as_legacy(to: &Server, incarnation: u64, listener: &TcpListener) {
     stream.write_all(&Frame::Hello(hello).encode()).unwrap();
     read_as_legacy(&mut stream).unwrap();
     // The hello is noted before that.
-    while !matches!(to.events.recv_timeout(GREETING_TIMEOUT).unwrap(), Event::Greeted(_)) {}
+    while !matches!(to.events.recv_timeout(GUARD).unwrap(), Event::Greeted(_)) {}
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Server {
     /// The next logged line.
     pub(super) fn said(&self) -> String {
         loop {
-            if let Event::Said(line) = self.events.recv_timeout(GREETING_TIMEOUT).unwrap() {
+            if let Event::Said(line) = self.events.recv_timeout(GUARD).unwrap() {
                 return line;
             }
         }
@@ -213,7 +213,7 @@ fn legacy_member_gets_a_legacy_hello_and_no_later_frame() {
         }
     };
     assert_eq!(Frame::decode(&bytes).unwrap(), without_features()[0]);
-    stream.set_read_timeout(Some(GREETING_TIMEOUT)).unwrap();
+    stream.set_read_timeout(Some(GUARD)).unwrap();
     assert_eq!(Frame::decode(&read_as_legacy(&mut stream).unwrap()).unwrap(), without_features()[1]);
 }
 

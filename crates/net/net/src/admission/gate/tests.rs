@@ -1,4 +1,5 @@
 use super::*;
+use redoubt_test_support::wait::until;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -8,14 +9,6 @@ fn place() -> &'static Place {
 
 fn gate() -> &'static Gate {
     Box::leak(Box::default())
-}
-
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::yield_now();
-    }
 }
 
 fn at_most(longest: Duration) -> impl Fn() -> Duration {

@@ -41,6 +41,9 @@ pub fn address_of(number: u32) -> SocketAddr {
     (Ipv4Addr::from(0x0b00_0000 + number), 1024 + (number % 60_000) as u16).into()
 }
 
+/// Times that a connection is tried, two seconds each.
+const TRIES: u32 = 15;
+
 impl Stranger {
     pub fn new(pair: &NetworkPair, server: SocketAddr) -> Self {
         let open = || PacketSocket::open(NetworkPair::INTERFACE).unwrap();
@@ -64,9 +67,7 @@ impl Stranger {
     fn send_packet(&mut self, packet: &[u8]) {
         let frame = [&self.to[..], &self.from, &[8, 0], packet].concat();
         // The socket has no room at the moment: try again.
-        while !self.socket.send(&frame).unwrap() {
-            std::thread::yield_now();
-        }
+        redoubt_test_support::wait::until("room in the socket", || self.socket.send(&frame).unwrap());
         self.sent += 1;
     }
 
@@ -128,11 +129,14 @@ impl Stranger {
         None
     }
 
-    /// A connection from there, if the server answers.
+    /// A connection from there, if the server answers. The first segment is sent again, as by any client: it, or its
+    /// answer, may be lost, and a busy server may answer late.
     pub fn open(&mut self, local: SocketAddr, seq: u32) -> Option<Known> {
         let mut known = Known { local, next: Seq(seq), told: Seq(0) };
-        self.send(&self.header(&known, Flags::SYN), b"");
-        let (answer, _) = self.hear_for(local).filter(|(answer, _)| answer.flags.has(Flags::SYN))?;
+        let (answer, _) = (0..TRIES).find_map(|_| {
+            self.send(&self.header(&known, Flags::SYN), b"");
+            self.hear_for(local).filter(|(answer, _)| answer.flags.has(Flags::SYN))
+        })?;
         (known.next, known.told) = (Seq(seq).plus(1), answer.seq.plus(1));
         self.send(&self.header(&known, Flags::ACK), b"");
         Some(known)
