@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Waits until `count` threads sleep in `waiters`, or are about to.
 fn until_asleep(waiters: &CommitWaiters, count: u64) {
-    while waiters.stats().waits < count {
-        thread::yield_now();
-    }
+    redoubt_test_support::wait::until("threads that wait for a position", || waiters.stats().waits >= count);
 }
 
 #[test]

@@ -411,9 +411,9 @@ fn a_statement_larger_than_what_is_read_ahead_arrives() {
             let mut header = [0u8; 4];
             assert_eq!(library::recv(ends.server, &mut header, libc::MSG_DONTWAIT), Err(libc::EAGAIN));
             kernel::send(ends.client, &bytes, 0).unwrap();
-            while (kernel::unread(ends.server) as usize) < len {
-                std::thread::yield_now();
-            }
+            redoubt_test_support::wait::until("the whole statement at the server", || {
+                kernel::unread(ends.server) as usize >= len
+            });
             finish_statement(ends, &bytes, WAIT);
         }
         close(ends);

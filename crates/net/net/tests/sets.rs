@@ -557,9 +557,7 @@ fn what_is_not_followed_is_left_to_the_kernel(lab: &Lab) {
                 let ends = lab.member(set, asked, 1);
                 if is_ready {
                     ends.send(b"abc");
-                    while library::unread(ends.server) < 3 {
-                        std::thread::yield_now();
-                    }
+                    until("three bytes at the server", || library::unread(ends.server) >= 3);
                 }
                 let (name, leave) = ways_to_leave(set, ends.server).swap_remove(way);
                 let to_close = leave();

@@ -42,10 +42,11 @@ fn a_full_ring_holds_the_receiver_until_something_is_applied() {
         let buffer = Arc::clone(&buffer);
         std::thread::spawn(move || buffer.push(chunk(100, 10, true), LONG))
     };
-    while buffer.used_bytes() == 100 && !receiver.is_finished() && buffer.full_waits().0 == 0 {
-        buffer.set_applied(Seq(60));
-        std::thread::yield_now();
-    }
+    redoubt_test_support::wait::until("a receiver that waits for room", || {
+        buffer.state.lock().waiting.is_some_and(|(stage, _)| stage == Stage::Apply)
+    });
+    assert_eq!(buffer.received().seq, Seq(100), "nothing was appended");
+    buffer.set_applied(Seq(60));
     assert!(matches!(receiver.join().unwrap(), Pushed::Yes));
     assert_eq!(buffer.received().seq, Seq(110));
 }
@@ -154,10 +155,10 @@ fn whoever_waits_for_room_gets_the_frame_back_when_woken_or_out_of_patience() {
         let buffer = Arc::clone(&buffer);
         std::thread::spawn(move || buffer.push(back, LONG))
     };
-    while !receiver.is_finished() {
+    redoubt_test_support::wait::until("the end of the wait for room", || {
         buffer.wake_waiting();
-        std::thread::yield_now();
-    }
+        receiver.is_finished()
+    });
     let Pushed::Full(back, Stage::Apply) = receiver.join().unwrap() else {
         panic!("it did not end its wait")
     };

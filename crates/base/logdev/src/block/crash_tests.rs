@@ -398,9 +398,7 @@ fn who_sleeps_until_a_write_is_done_is_woken_when_it_fails() {
     disk.inject(Fault { kind: OpKind::FinishWrite, name: String::new(), skip: 0, error });
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| log.wait_durable(end));
-        while log.lock().unwrap().followers() == 0 {
-            std::thread::yield_now();
-        }
+        redoubt_test_support::wait::until("a follower of the write", || log.lock().unwrap().followers() > 0);
         assert_eq!(log.finish(write, 0).unwrap_err().kind(), ErrorKind::Fatal);
         assert!(matches!(waiter.join().unwrap(), Err(LogDeviceError::Poisoned { .. })));
     });

@@ -87,9 +87,7 @@ fn a_delay_that_only_some_have_is_no_queue_and_one_that_all_have_is() {
     }
     assert_eq!(watch.waited.len(), LOOKS_MAX);
     watch.cores.look();
-    while watch.figures(0.0).is_none() {
-        std::hint::spin_loop();
-    }
+    redoubt_test_support::wait::until("figures of the cores", || watch.figures(0.0).is_some());
     assert_eq!(watch.figures(0.0).unwrap().queued, micros(50));
     watch.waited.iter_mut().for_each(|waited| *waited += micros(2000));
     let figures = watch.figures(0.0).unwrap();

@@ -118,9 +118,7 @@ fn several_threads_get_each_thing_once() {
         })
         .collect();
     (1..=500).for_each(|number| push(&appliers, number));
-    while found.lock().unwrap().len() < 500 {
-        thread::yield_now();
-    }
+    redoubt_test_support::wait::until("500 applied write sets", || found.lock().unwrap().len() >= 500);
     assert_eq!(appliers.end(), None);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let mut found = found.lock().unwrap().clone();

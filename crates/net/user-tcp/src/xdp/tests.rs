@@ -194,9 +194,7 @@ fn who_waits_at_a_lane_is_woken_by_frames_the_bell_and_time() {
     assert!(lane.wait(|| false, None, none()));
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| lane.wait(|| true, None, none()));
-        while !lane.is_polled() {
-            std::thread::yield_now();
-        }
+        redoubt_test_support::wait::until("a thread that polls the lane", || lane.is_polled());
         lane.ring();
         assert!(waiter.join().unwrap());
     });
@@ -207,9 +205,7 @@ fn who_waits_at_a_lane_is_woken_by_frames_the_bell_and_time() {
     link.steer_connection(ends, Some(lane.number)).unwrap();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| lane.wait(|| true, None, none()));
-        while !lane.is_polled() {
-            std::thread::yield_now();
-        }
+        redoubt_test_support::wait::until("a thread that polls the lane", || lane.is_polled());
         pair.within(Side::Client, || send_syn(ends));
         assert!(waiter.join().unwrap());
     });

@@ -104,9 +104,7 @@ fn calm_ends_a_stall_and_a_spared_beginning_is_spared() {
     proxy.set(Weather { mean_bytes: 1_000, stall_ms: 3_600_000, ..weather(&[Event::Stall]) });
     std::thread::scope(|scope| {
         let stalled = scope.spawn(|| exchange(&proxy, &sent));
-        while !proxy.counts().contains_key("stall") {
-            std::thread::yield_now();
-        }
+        until("a stall", || proxy.counts().contains_key("stall"));
         proxy.calm();
         until("the end of a stall", || stalled.is_finished());
         assert!(stalled.join().unwrap() == sent);

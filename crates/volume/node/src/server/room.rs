@@ -113,13 +113,9 @@ mod tests {
         let here = tempfile::tempdir().unwrap();
         std::fs::create_dir(here.path().join("volumes")).unwrap();
         let watch = RoomWatch::begin(here.path());
-        while watch.newest().is_empty() {
-            std::thread::yield_now();
-        }
+        redoubt_test_support::wait::until("the room of the directory", || !watch.newest().is_empty());
         let newest = Arc::downgrade(&watch.newest);
         drop(watch);
-        while newest.strong_count() > 0 {
-            std::thread::yield_now();
-        }
+        redoubt_test_support::wait::until("the end of the watching thread", || newest.strong_count() == 0);
     }
 }

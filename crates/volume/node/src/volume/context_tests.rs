@@ -36,9 +36,7 @@ fn a_retry_ends_with_success_or_with_the_volume() {
     assert_eq!(context.condition(), Condition::Running);
     let waiting = Arc::clone(&context);
     let waiter = thread::spawn(move || waiting.with_retry(Waiter::Log, || Err::<(), _>(full())).is_err());
-    while context.blocked().is_none() {
-        thread::yield_now();
-    }
+    redoubt_test_support::wait::until("a blocked writer", || context.blocked().is_some());
     context.close();
     assert!(waiter.join().unwrap());
     assert!(context.wait_for_work(|| Some(1)).is_none(), "a closed volume has no work");

@@ -49,7 +49,10 @@ fn tables(stream: &mut Stream, count: u32, mut send: impl FnMut(&[u8])) {
 
 fn wait_applied(fixture: &Fixture, stream: &Stream) {
     let mut control = fixture.control();
+    let since = Instant::now();
+    // Without a pause: the time is compared.
     while control.status().a_lsn < stream.lsn.0 {
+        assert!(since.elapsed() < redoubt_test_support::wait::GUARD, "the changes are not applied");
         std::thread::yield_now();
     }
 }

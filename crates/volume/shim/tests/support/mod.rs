@@ -199,12 +199,10 @@ fn serve_pages(socket: &mut TcpStream, model: &Mutex<Model>) -> Option<()> {
             _ => Seq(0),
         };
         // Frames and requests race on different connections: wait until the stream is there.
+        redoubt_test_support::wait::until("the stream up to the request", || {
+            model.lock().unwrap().seq >= need.0
+        });
         let mut guard = model.lock().unwrap();
-        while guard.seq < need.0 {
-            drop(guard);
-            std::thread::yield_now();
-            guard = model.lock().unwrap();
-        }
         let mut buffer = Vec::new();
         let mut out = Vec::new();
         let kind = guard.answer(&request, &mut buffer).encode(&mut out);

@@ -152,9 +152,9 @@ fn opening_a_file_waits_until_no_write_to_it_is_under_way() {
             sender.send(()).unwrap();
         });
         // The thread counts as waiting when the kernel has queued its request for the lock.
-        while !is_anyone_waiting_for_a_lock(&dir.path().join("file")) {
-            std::thread::yield_now();
-        }
+        redoubt_test_support::wait::until("a thread that waits for the lock of the file", || {
+            is_anyone_waiting_for_a_lock(&dir.path().join("file"))
+        });
         assert!(receiver.try_recv().is_err());
         drop(file);
         receiver.recv().unwrap();

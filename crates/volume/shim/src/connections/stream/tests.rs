@@ -194,9 +194,9 @@ fn durable_bytes_wake_their_own_waiter_and_death_wakes_the_rest() {
             (end, std::thread::spawn(move || waiter.wait_durable(end)))
         })
         .collect();
-    while stream.waiters.stats().waits < 8 {
-        std::thread::yield_now();
-    }
+    redoubt_test_support::wait::until("eight threads that wait for durability", || {
+        stream.waiters.stats().waits >= 8
+    });
     let mut durable = waiting;
     let rest = durable.split_off(4);
     session.notify(&Notice::Durable(durable[3].0));
