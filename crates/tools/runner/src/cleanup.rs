@@ -9,31 +9,43 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::print;
+
 /// First words of the names that tests give to network namespaces; the process id follows. The longest come first.
 const NAMESPACES: [&str; 4] = ["redoubt-stopping-", "redoubt-", "rdp-", "rdg-"];
 
 /// Removes the remains of the test with this process id and temporary directory, as far as possible.
 pub fn clean(id: u32, directory: &Path) {
     detach_mounts(directory);
+    detach_loop_devices(directory);
+    remove_namespaces(id);
+    remove(directory);
+}
+
+/// Detaches the loop devices whose files are in a directory.
+pub fn detach_loop_devices(directory: &Path) {
     for device in loop_devices(directory) {
         run("losetup", &["--detach".as_ref(), device.as_ref()]);
     }
+}
+
+/// Removes the network namespaces of the test with this process id.
+pub fn remove_namespaces(id: u32) {
     for name in namespaces(id) {
         run("ip", &["netns".as_ref(), "del".as_ref(), name.as_ref()]);
     }
-    remove(directory);
 }
 
 /// Removes a directory, unless that would remove files through a mount.
 pub fn remove(directory: &Path) {
     let left = detach_mounts(directory);
     if let Some(point) = left.first() {
-        println!("note: {} stays: {} is still mounted", directory.display(), point.display());
+        print::note(&format!("{} stays: {} is still mounted", directory.display(), point.display()));
         return;
     }
     match std::fs::remove_dir_all(directory) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            println!("note: {} stays: {error}", directory.display());
+            print::note(&format!("{} stays: {error}", directory.display()));
         }
         _ => {}
     }

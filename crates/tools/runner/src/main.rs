@@ -4,17 +4,23 @@
 //! ends those that hang; `report` says how it went. `cargo test` itself would run one program after the other, and an
 //! outer time limit could not say which one hung and which were not run.
 
+// See `print`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod children;
 mod cleanup;
 mod error;
 mod job;
+mod machine;
 mod outcome;
 mod plan;
+mod print;
 mod processes;
 mod programs;
-mod reap;
 mod report;
 mod run;
 mod skips;
+mod temporary;
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -38,15 +44,12 @@ const WRONG_USE: u8 = 2;
 /// Run test programs: several at a time, by stage, each with a guard against a hang
 #[derive(Debug, Parser)]
 struct Args {
-    /// Only check the stages and the environment of a later run
-    #[arg(long)]
-    check: bool,
     /// Only list stages, tests and usual seconds
     #[arg(long)]
     list: bool,
     /// Messages of `cargo test --no-run --message-format json`
-    #[arg(long, required_unless_present = "check")]
-    programs: Option<PathBuf>,
+    #[arg(long)]
+    programs: PathBuf,
     /// The same of `scripts/checked`
     #[arg(long)]
     checked: Option<PathBuf>,
@@ -56,7 +59,7 @@ struct Args {
     /// Usual durations
     #[arg(long, default_value = "crates/tools/runner/durations.txt")]
     durations: PathBuf,
-    /// A stage, several separated by commas, or all; default: unit, volume, smoke; with --filter all
+    /// A stage, several separated by commas, or all; default: lint, unit, volume, smoke; with --filter all
     #[arg(long)]
     stage: Vec<String>,
     /// Run only tests whose program and name contain this
@@ -65,7 +68,7 @@ struct Args {
     /// Directory of logs and durations
     #[arg(long, default_value = "target/test")]
     out: PathBuf,
-    /// Threads that run tests, over all processes; default: twice the processors
+    /// Threads that run tests, over all processes; default: twice the processors, one for each 2 GiB of memory at most
     #[arg(long)]
     at_once: Option<usize>,
     /// End the run after this many seconds
@@ -77,6 +80,9 @@ struct Args {
     /// File with lines "NAME SECONDS" of what came before the tests
     #[arg(long)]
     before: Option<PathBuf>,
+    /// File with a line for each step beside the tests that has failed
+    #[arg(long)]
+    failed_steps: Option<PathBuf>,
     /// File to which tests append what they leave out
     #[arg(long, env = "REDOUBT_SKIPPED")]
     skipped: Option<PathBuf>,
@@ -89,7 +95,7 @@ fn main() -> ExitCode {
     match start(&Args::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
+            print::error(&error.to_string());
             ExitCode::from(if matches!(error, Error::Usage(_)) { WRONG_USE } else { 1 })
         }
     }
@@ -100,12 +106,8 @@ fn start(args: &Args) -> Result<ExitCode> {
     let default: Vec<String> = default.into_iter().map(str::to_owned).collect();
     let names = if args.stage.is_empty() { &default } else { &args.stage };
     let selection = Selection::new(names, args.filter.clone())?;
-    if args.check {
-        return Ok(ExitCode::SUCCESS);
-    }
     let (plan, durations) = (Plan::read(&args.plan)?, Durations::read(&args.durations)?);
-    let messages = args.programs.clone().unwrap_or_default();
-    let mut programs = programs::read(&messages, false)?;
+    let mut programs = programs::read(&args.programs, false)?;
     if let Some(messages) = &args.checked {
         programs.extend(programs::read(messages, true)?);
     }
@@ -118,14 +120,14 @@ fn start(args: &Args) -> Result<ExitCode> {
         list(&jobs);
         return Ok(ExitCode::SUCCESS);
     }
-    if jobs.is_empty() {
+    if jobs.is_empty() && (args.filter.is_some() || plan::have_tests(&selection.stages)) {
         return Err(Error::Plan("no test was run: none matches".to_owned()));
     }
     let begin = Instant::now();
     let _lock = lock(&args.out)?;
     let settings = settings(args)?;
     let outcomes = run::run(jobs, &settings)?;
-    let is_ok = finish(args, &selection, &settings, &outcomes, begin.elapsed())?;
+    let is_ok = finish(args, &selection, &settings, &outcomes, begin.elapsed());
     Ok(match settings.signal.load(Ordering::Relaxed) {
         0 if is_ok => ExitCode::SUCCESS,
         0 => ExitCode::FAILURE,
@@ -154,18 +156,19 @@ fn settings(args: &Args) -> Result<run::Settings> {
     std::fs::write(&log, "").map_err(Error::io("write", &log))?;
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let signal = Arc::new(AtomicUsize::new(0));
-    for number in [SIGINT, SIGTERM, SIGHUP] {
+    for number in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|number| !machine::is_ignored(*number)) {
         let caught = signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize);
         caught.map_err(Error::io("catch signals of", Path::new("this process")))?;
     }
     let own = i32::try_from(std::process::id()).ok().and_then(rustix::process::Pid::from_raw);
     rustix::process::set_child_subreaper(own)
         .map_err(|error| Error::io("adopt the children of", Path::new("tests"))(error.into()))?;
+    let at_once = args.at_once.unwrap_or_else(|| machine::slots(processors)).max(1);
     Ok(run::Settings {
         logs,
         log,
-        at_once: args.at_once.unwrap_or(2 * processors).max(1),
-        processors,
+        at_once,
+        processors: processors.min(at_once),
         limit: args.limit.map(Duration::from_secs),
         guard: args.guard.map(Duration::from_secs),
         signal,
@@ -178,48 +181,66 @@ fn list(jobs: &[Job]) {
         let of: Vec<&Job> = jobs.iter().filter(|job| job.stage == index).collect();
         let tests: usize = of.iter().map(|job| job.tests.len()).sum();
         let seconds: u64 = of.iter().map(|job| job.usual.as_secs()).sum();
-        println!("{stage}: {tests} tests in {} processes, usually {seconds} s one after the other", of.len());
+        let processes = of.len();
+        print::line(&format!(
+            "{stage}: {tests} tests in {processes} processes, usually {seconds} s one after the other"
+        ));
         for job in of {
-            println!("  {:>4} s {:>4} tests  {}", job.usual.as_secs(), job.tests.len(), job.name());
+            print::line(&format!(
+                "  {:>4} s {:>4} tests  {}",
+                job.usual.as_secs(),
+                job.tests.len(),
+                job.name()
+            ));
         }
     }
 }
 
-/// Says how it went; whether all is well.
+/// Prints the report; whether all is well. Nothing here keeps the rest of it from being printed.
 fn finish(
     args: &Args,
     selection: &Selection,
     settings: &run::Settings,
     outcomes: &[Outcome],
     elapsed: Duration,
-) -> Result<bool> {
+) -> bool {
     let durations = args.out.join("durations.txt");
-    std::fs::write(&durations, report::durations(outcomes)).map_err(Error::io("write", &durations))?;
+    if let Err(error) = std::fs::write(&durations, report::durations(outcomes)) {
+        print::note(&Error::io("write", &durations)(error).to_string());
+    }
     let output = |outcome: &Outcome| {
         let log = settings.logs.join(outcome.job.log_name());
         String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).into_owned()
     };
-    print!("{}", report::failures(outcomes, output));
-    print!("{}", report::left_behind(outcomes));
+    print::text(&report::failures(outcomes, output));
+    print::text(&report::left_behind(outcomes));
     let before = args.before.as_deref().map_or_else(Vec::new, read_before);
-    print!("\n{}\n{}\n", report::stages(outcomes, &before), report::slowest(outcomes));
-    print!("{}", report::not_passed(outcomes));
-    let mut is_ok = outcomes.iter().all(|outcome| outcome.verdict == Verdict::Passed);
+    print::text(&format!("\n{}\n{}\n", report::stages(outcomes, &before), report::slowest(outcomes)));
+    print::text(&report::not_passed(outcomes));
+    let failed_steps = args.failed_steps.as_deref().map_or_else(Vec::new, skips::lines);
+    print::text(&report::failed_steps(&failed_steps));
+    let has_passed = outcomes.iter().all(|outcome| outcome.verdict == Verdict::Passed);
     let left_out = args.skipped.as_deref().map_or_else(Vec::new, skips::left_out);
     if !left_out.is_empty() {
-        println!("Left out on this machine, although their tests count as passed: {}", left_out.len());
-        println!("{}", left_out.join("\n"));
+        let count = left_out.len();
+        print::line(&format!("Left out on this machine, although their tests count as passed: {count}"));
+        print::line(&left_out.join("\n"));
     }
-    if let Some(path) = args.allowed.as_deref().filter(|_| selection.filter.is_none()) {
-        let differences = skips::differences(&left_out, &skips::allowed(path, &selection.stages)?);
-        for line in &differences {
-            println!("error: {line} ({})", path.display());
-        }
-        is_ok &= differences.is_empty();
-    }
-    print!("{}", report::place(&settings.log));
-    print!("{}", Counts::of(outcomes).result(is_ok, elapsed));
-    Ok(is_ok)
+    let has_allowed_skips =
+        args.allowed.as_deref().filter(|_| selection.filter.is_none()).is_none_or(|path| {
+            let differences = match skips::allowed(path, &selection.stages) {
+                Ok(allowed) => skips::differences(&left_out, &allowed),
+                Err(error) => vec![error.to_string()],
+            };
+            for line in &differences {
+                print::line(&format!("error: {line} ({})", path.display()));
+            }
+            differences.is_empty()
+        });
+    let is_ok = has_passed && has_allowed_skips && failed_steps.is_empty();
+    print::text(&report::place(&settings.log));
+    print::text(&Counts::of(outcomes).result(is_ok, elapsed));
+    is_ok
 }
 
 fn read_before(path: &Path) -> Vec<(String, u64)> {

@@ -39,6 +39,8 @@ pub struct Outcome {
     pub processor: Duration,
     /// Processes that it left behind, and that were killed: ids and command lines.
     pub left: Vec<(u32, String)>,
+    /// Why it could not be started.
+    pub reason: Option<String>,
 }
 
 /// Passed tests, and the names of the others, in `output` of `job`.

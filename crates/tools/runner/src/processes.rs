@@ -71,10 +71,29 @@ pub fn of_job(group: u32, directory: &Path) -> Vec<Entry> {
     found
 }
 
+/// The processes of this machine whose `TMPDIR` is in a directory.
+pub fn of_directory(directory: &Path) -> Vec<Entry> {
+    let mut setting = b"TMPDIR=".to_vec();
+    setting.extend(directory.as_os_str().as_bytes());
+    setting.push(b'/');
+    let own = std::process::id();
+    let mut found = all();
+    found.retain(|entry| {
+        entry.id != own
+            && !entry.is_zombie
+            && settings(entry.id).split(|byte| *byte == 0).any(|one| one.starts_with(&setting))
+    });
+    found
+}
+
 /// Whether a process began with this `NAME=VALUE` in its environment.
 fn has_setting(id: u32, setting: &[u8]) -> bool {
-    let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
-    environment.split(|byte| *byte == 0).any(|one| one == setting)
+    settings(id).split(|byte| *byte == 0).any(|one| one == setting)
+}
+
+/// The environment with which a process began.
+fn settings(id: u32) -> Vec<u8> {
+    std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default()
 }
 
 /// Command line of a process, in short.

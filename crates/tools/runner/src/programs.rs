@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
+use crate::children::end_with_parent;
 use crate::error::{Error, Result};
 
 /// How long a program may take to list its tests, which takes milliseconds: a guard against one that hangs.
@@ -102,7 +103,9 @@ impl Program {
     }
 
     fn list(&self, options: &[&str]) -> Result<Vec<String>> {
-        let child = Command::new(&self.path)
+        let mut command = Command::new(&self.path);
+        end_with_parent(&mut command);
+        let child = command
             .args(["--list", "--format", "terse"])
             .args(options)
             .current_dir(&self.directory)

@@ -64,6 +64,9 @@ pub fn failures(outcomes: &[Outcome], output: impl Fn(&Outcome) -> String) -> St
         let output = output(outcome);
         let shown: Vec<&str> = output.lines().filter(|line| !line.ends_with(" ... ok")).collect();
         let _ = writeln!(text, "---- {} ----", outcome.job.name());
+        if let Some(reason) = &outcome.reason {
+            let _ = writeln!(text, "not started: {reason}");
+        }
         // A panic is at the end of a long capture, its first lines at the beginning.
         let skipped = shown.len().saturating_sub(LINES);
         if skipped > 0 {
@@ -121,6 +124,15 @@ pub fn left_behind(outcomes: &[Outcome]) -> String {
     text
 }
 
+/// Steps before the tests that have failed, a line each.
+pub fn failed_steps(lines: &[String]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let list: String = lines.iter().map(|line| format!("  {line}\n")).collect();
+    format!("Failed beside the tests: {}\n{list}", lines.len())
+}
+
 /// Seconds, tests and CPU time of each stage. `before` has those of the steps before the tests.
 pub fn stages(outcomes: &[Outcome], before: &[(String, u64)]) -> String {
     let mut text = format!(
@@ -156,6 +168,9 @@ pub fn stages(outcomes: &[Outcome], before: &[(String, u64)]) -> String {
 pub fn slowest(outcomes: &[Outcome]) -> String {
     let mut sorted: Vec<&Outcome> =
         outcomes.iter().filter(|outcome| outcome.verdict != Verdict::NotRun).collect();
+    if sorted.is_empty() {
+        return String::new();
+    }
     sorted.sort_by_key(|outcome| std::cmp::Reverse(outcome.wall));
     let mut text = format!("{:>9}{:>7}{:>9}  slowest\n", "seconds", "CPU", "guard");
     for outcome in sorted.into_iter().take(SLOWEST) {
@@ -204,7 +219,7 @@ mod tests {
             tests: Vec::new(),
             is_program: true,
             ignored: 1,
-            stage: 1,
+            stage: 2,
             alone: false,
             usual: Duration::from_secs(5),
         };
@@ -212,7 +227,7 @@ mod tests {
         let start = Duration::from_secs(3);
         let wall = Duration::from_secs(20);
         let (processor, left) = (Duration::from_secs(7), vec![(12, "mariadbd --x".to_owned())]);
-        Outcome { job, verdict, passed, others, start, wall, processor, left }
+        Outcome { job, verdict, passed, others, start, wall, processor, left, reason: None }
     }
 
     #[test]
@@ -250,5 +265,8 @@ mod tests {
         assert_eq!(durations(&outcomes), "20 a/t * # CPU 7\n");
         assert!(slowest(&outcomes).ends_with("20      7      900  a/t\n"));
         assert!(left_behind(&outcomes).contains("a/t left process 12 behind"));
+        assert_eq!(slowest(&[]), "");
+        assert_eq!(failed_steps(&[]), "");
+        assert_eq!(failed_steps(&["clippy: x".to_owned()]), "Failed beside the tests: 1\n  clippy: x\n");
     }
 }

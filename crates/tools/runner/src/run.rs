@@ -3,9 +3,11 @@
 //! Each job is a process group with a log file and a temporary directory of its own. It may take as many slots as it
 //! has threads; an `alone` job takes all. Processes that a job leaves behind are killed and reported. At a guard, an
 //! interrupt, or the limit of the run everything below the job is killed.
+//!
+//! Invariant: once jobs run, no error ends the run before its report. A log that cannot be written is a note, a job that
+//! cannot be started is one that failed. All processes end before their directories are removed, also after an error.
 
 use std::fs::File;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -13,13 +15,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::children::{Ended, end_with_parent, reap};
 use crate::cleanup;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::outcome::{Outcome, Verdict, judge};
 use crate::plan::guard;
+use crate::print;
 use crate::processes;
-use crate::reap::{Ended, reap};
+use crate::temporary::Temporary;
 
 /// Pause between two looks.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -54,15 +58,6 @@ struct Running {
     directory: PathBuf,
 }
 
-/// A directory that is removed in the end, but not through mounts that strays of tests have left.
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        cleanup::remove(&self.0);
-    }
-}
-
 /// A run under way.
 struct Run<'a> {
     settings: &'a Settings,
@@ -78,36 +73,38 @@ struct Run<'a> {
 /// Runs all jobs, unless it is interrupted. The order of the outcomes is that of the ends.
 ///
 /// # Errors
-/// [`Error::Io`] when a program cannot be started or a log not be written.
+/// [`Error::Io`] when there is no directory for temporary files; then no job has been started.
 pub fn run(jobs: Vec<Job>, settings: &Settings) -> Result<Vec<Outcome>> {
-    let parent = std::env::temp_dir();
-    let temporary = tempfile::Builder::new().prefix("rdt").rand_bytes(4).tempdir_in(&parent);
-    let temporary = temporary.map_err(Error::io("make a directory in", &parent))?;
-    let temporary = Temporary(temporary.keep());
-    open_to_all(&temporary.0, 0o755)?;
-    let total = jobs.len();
     let mut run = Run {
         settings,
-        temporary,
+        temporary: Temporary::new(&std::env::temp_dir())?,
         begin: Instant::now(),
         running: Vec::new(),
         outcomes: Vec::new(),
         count: 0,
-        total,
+        total: jobs.len(),
     };
-    let result = run.all(jobs);
-    if result.is_err() {
-        run.kill_running(Verdict::Interrupted);
+    run.all(jobs);
+    Ok(std::mem::take(&mut run.outcomes))
+}
+
+impl Drop for Run<'_> {
+    /// Kills processes that left the group of their job, and all jobs if this unwinds: their directories are removed
+    /// next.
+    fn drop(&mut self) {
+        let strays =
+            processes::kill_all(|| processes::descendants(std::process::id()), || while reap().is_some() {});
+        for (id, command) in strays {
+            print::note(&format!("process {id} was left behind, and is killed: {command}"));
+        }
     }
-    run.kill_strays();
-    result.map(|()| run.outcomes)
 }
 
 impl Run<'_> {
-    fn all(&mut self, mut jobs: Vec<Job>) -> Result<()> {
+    fn all(&mut self, mut jobs: Vec<Job>) {
         while !jobs.is_empty() || !self.running.is_empty() {
-            self.take_ended()?;
-            self.kill_hanging()?;
+            self.take_ended();
+            self.kill_hanging();
             let is_over = self.settings.limit.is_some_and(|limit| self.begin.elapsed() >= limit);
             if is_over || self.settings.signal.load(Ordering::Relaxed) != 0 {
                 self.kill_running(Verdict::Interrupted);
@@ -115,15 +112,14 @@ impl Run<'_> {
                     let others = job.tests.clone();
                     self.outcomes.push(Outcome { verdict: Verdict::NotRun, others, ..self.empty(job) });
                 }
-                return Ok(());
+                return;
             }
             while let Some(index) = self.next(&jobs) {
                 let job = jobs.remove(index);
-                self.start(job)?;
+                self.start(job);
             }
             std::thread::sleep(INTERVAL);
         }
-        Ok(())
     }
 
     /// The first job that fits beside those that run.
@@ -142,12 +138,25 @@ impl Run<'_> {
         job.threads(self.settings.processors).min(self.settings.at_once)
     }
 
-    fn start(&mut self, job: Job) -> Result<()> {
+    fn start(&mut self, job: Job) {
         self.count += 1;
-        let directory = self.temporary.0.join(self.count.to_string());
-        std::fs::create_dir(&directory).map_err(Error::io("create", &directory))?;
-        // Some tests start processes of other users.
-        open_to_all(&directory, 0o1777)?;
+        match self.spawn(&job) {
+            Ok((id, log, directory)) => {
+                let slots = self.slots(&job);
+                let guard = self.settings.guard.unwrap_or_else(|| guard(job.usual));
+                let start = self.begin.elapsed();
+                self.running.push(Running { id, slots, start, guard, log, directory, job });
+            }
+            Err(error) => {
+                let (others, reason) = (job.tests.clone(), Some(error.to_string()));
+                self.note(Outcome { verdict: Verdict::Failed, others, reason, ..self.empty(job) });
+            }
+        }
+    }
+
+    /// Starts the process of a job. Returns its id, its log and its directory.
+    fn spawn(&self, job: &Job) -> Result<(u32, PathBuf, PathBuf)> {
+        let directory = self.temporary.directory_of_job(self.count)?;
         let log = self.settings.logs.join(job.log_name());
         let output = File::create(&log).map_err(Error::io("create", &log))?;
         let errors = output.try_clone().map_err(Error::io("open", &log))?;
@@ -169,31 +178,28 @@ impl Run<'_> {
             // A test fails if the settings are not in force.
             command.env("REDOUBT_CHECKED", "1");
         }
+        end_with_parent(&mut command);
         let child = command.spawn().map_err(Error::io("start", &job.program.path))?;
-        let slots = self.slots(&job);
-        let guard = self.settings.guard.unwrap_or_else(|| guard(job.usual));
-        let start = self.begin.elapsed();
-        self.running.push(Running { id: child.id(), slots, start, guard, log, directory, job });
-        Ok(())
+        self.temporary.note_job(child.id());
+        Ok((child.id(), log, directory))
     }
 
     /// Takes note of all children that have ended.
-    fn take_ended(&mut self) -> Result<()> {
+    fn take_ended(&mut self) {
         while let Some(ended) = reap() {
             if let Some(index) = self.running.iter().position(|running| running.id == ended.id) {
                 let running = self.running.swap_remove(index);
-                self.finish(running, &ended)?;
+                self.finish(running, &ended);
             }
         }
-        Ok(())
     }
 
-    fn finish(&mut self, running: Running, ended: &Ended) -> Result<()> {
+    fn finish(&mut self, running: Running, ended: &Ended) {
         let group = running.id;
         let left = processes::kill_all(|| processes::of_job(group, &running.directory), || ());
         let output = read(&running.log);
         let (verdict, passed, others) = judge(&running.job, ended.status, &output);
-        self.append(&running.job, ended.status, &output)?;
+        self.append(&running.job, ended.status, &output);
         cleanup::clean(running.id, &running.directory);
         let outcome = Outcome {
             verdict,
@@ -206,7 +212,6 @@ impl Run<'_> {
             ..self.empty(running.job)
         };
         self.note(outcome);
-        Ok(())
     }
 
     /// One line for the person who looks on.
@@ -219,38 +224,38 @@ impl Run<'_> {
             Verdict::NotRun => "not run",
         };
         let (seconds, name) = (outcome.wall.as_secs_f64(), outcome.job.name());
-        println!("[{:>4}/{}] {word:<6} {seconds:>6.1} s  {name}", self.outcomes.len() + 1, self.total);
+        let (number, total) = (self.outcomes.len() + 1, self.total);
+        print::line(&format!("[{number:>4}/{total}] {word:<6} {seconds:>6.1} s  {name}"));
         self.outcomes.push(outcome);
     }
 
-    fn append(&self, job: &Job, status: ExitStatus, output: &str) -> Result<()> {
+    fn append(&self, job: &Job, status: ExitStatus, output: &str) {
         use std::io::Write;
         let path = &self.settings.log;
-        let mut file =
-            File::options().create(true).append(true).open(path).map_err(Error::io("open", path))?;
         let text = format!("==== {} ({status})\n{output}\n", job.name());
-        file.write_all(text.as_bytes()).map_err(Error::io("write", path))
+        let file = File::options().create(true).append(true).open(path);
+        if let Err(error) = file.and_then(|mut file| file.write_all(text.as_bytes())) {
+            print::note(&Error::io("write", path)(error).to_string());
+        }
     }
 
-    fn kill_hanging(&mut self) -> Result<()> {
+    fn kill_hanging(&mut self) {
         let now = self.begin.elapsed();
         while let Some(index) =
             self.running.iter().position(|running| now.saturating_sub(running.start) >= running.guard)
         {
             let running = self.running.swap_remove(index);
-            self.kill(running, Verdict::Killed)?;
+            self.kill(running, Verdict::Killed);
         }
-        Ok(())
     }
 
     fn kill_running(&mut self, verdict: Verdict) {
         while let Some(running) = self.running.pop() {
-            // An error here is that the log cannot be written; the others have to be killed all the same.
-            let _ = self.kill(running, verdict);
+            self.kill(running, verdict);
         }
     }
 
-    fn kill(&mut self, running: Running, verdict: Verdict) -> Result<()> {
+    fn kill(&mut self, running: Running, verdict: Verdict) {
         // The processes that it has started are below it only while it is there.
         let mut victims: Vec<u32> = processes::descendants(running.id).iter().map(|entry| entry.id).collect();
         victims.push(running.id);
@@ -283,7 +288,7 @@ impl Run<'_> {
         }
         let output = read(&running.log);
         let (_, passed, not_passed) = judge(&running.job, status, &output);
-        self.append(&running.job, status, &output)?;
+        self.append(&running.job, status, &output);
         cleanup::clean(running.id, &running.directory);
         let outcome = Outcome {
             verdict,
@@ -300,18 +305,8 @@ impl Run<'_> {
         for one in others {
             if let Some(index) = self.running.iter().position(|running| running.id == one.id) {
                 let running = self.running.swap_remove(index);
-                self.finish(running, &one)?;
+                self.finish(running, &one);
             }
-        }
-        Ok(())
-    }
-
-    /// Kills processes that left the group of their job.
-    fn kill_strays(&self) {
-        let strays =
-            processes::kill_all(|| processes::descendants(std::process::id()), || while reap().is_some() {});
-        for (id, command) in strays {
-            println!("note: process {id} was left behind, and is killed: {command}");
         }
     }
 
@@ -325,13 +320,9 @@ impl Run<'_> {
             wall: Duration::ZERO,
             processor: Duration::ZERO,
             left: Vec::new(),
+            reason: None,
         }
     }
-}
-
-fn open_to_all(directory: &Path, mode: u32) -> Result<()> {
-    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(mode))
-        .map_err(Error::io("change the permissions of", directory))
 }
 
 fn read(log: &Path) -> String {

@@ -9,14 +9,19 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::plan::{STAGES, stage_named};
 
-/// The lines of the file to which tests append, sorted, each once.
-pub fn left_out(path: &Path) -> Vec<String> {
+/// The lines of a file, without empty ones.
+pub fn lines(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let lines: BTreeSet<&str> = text.lines().filter(|line| !line.is_empty()).collect();
-    lines.into_iter().map(str::to_owned).collect()
+    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// Names allowed in `stages`. `lint` is a section, too: what `./test` itself leaves out.
+/// The lines of the file to which tests append, sorted, each once.
+pub fn left_out(path: &Path) -> Vec<String> {
+    let lines: BTreeSet<String> = lines(path).into_iter().collect();
+    lines.into_iter().collect()
+}
+
+/// Names allowed in `stages`. Section `lint` has the steps that `./test` itself leaves out.
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Line`].
@@ -41,14 +46,10 @@ fn parse(
             continue;
         }
         if let Some(section) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-            let stage = stage_named(section);
-            if stage.is_none() && section != "lint" {
-                return Err((
-                    number,
-                    format!("unknown stage {section:?}; stages are lint, {}", STAGES.join(", ")),
-                ));
-            }
-            counts = Some(stage.is_none_or(|stage| stages.contains(&stage)));
+            let stage = stage_named(section).ok_or_else(|| {
+                (number, format!("unknown stage {section:?}; stages are {}", STAGES.join(", ")))
+            })?;
+            counts = Some(stages.contains(&stage));
             continue;
         }
         let counts = counts.ok_or_else(|| (number, "expected a section, as [volume]".to_owned()))?;
@@ -89,9 +90,12 @@ mod tests {
     #[test]
     fn sections_of_other_stages_and_existing_paths_do_not_count() {
         let text = "# x\n[lint]\nthe format\n[volume]\na disk\nunless /here: b\nunless /gone: c\n[net]\nd\n";
-        let volume = [stage_named("volume").unwrap()];
-        let names = parse(text, &volume, &|path| path == "/here").unwrap();
-        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["a disk", "c", "the format"]);
+        let names = |stages: &[&str]| {
+            let stages: Vec<usize> = stages.iter().map(|name| stage_named(name).unwrap()).collect();
+            parse(text, &stages, &|path| path == "/here").unwrap().into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(names(&["volume"]), ["a disk", "c"]);
+        assert_eq!(names(&["lint", "net"]), ["d", "the format"]);
         assert_eq!(parse("a disk", &[], &|_| true).unwrap_err().0, 1);
         assert!(parse("[nets]", &[], &|_| true).unwrap_err().1.contains("nets"));
         assert_eq!(parse("[net]\nunless /x", &[], &|_| true).unwrap_err().0, 2);

@@ -115,6 +115,13 @@ fn is_gone(process: Pid) -> bool {
     test_kill_process(process).is_err()
 }
 
+/// Gone, or ended and not reaped: its parent is a process of this machine, not one of these tests.
+fn has_ended(process: Pid) -> Option<()> {
+    let stat =
+        std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z')).then_some(())
+}
+
 fn require(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
@@ -301,11 +308,12 @@ fn stages_that_are_not_asked_for_do_not_run() {
 #[test]
 fn wrong_use_has_a_status_of_its_own() {
     let lab = Lab::new("volume package/t *", &[("a", "true")]);
-    for options in [&["--stage", "volumes"][..], &["--stages", "all"], &["--check", "--stage", "net,x"]] {
+    for options in
+        [&["--stage", "volumes"][..], &["--stages", "all"], &["--stage", "net,x"], &["--stage", ""]]
+    {
         let (output, text) = lab.run(options);
         assert_eq!(output.status.code(), Some(2), "{options:?}: {text}");
     }
-    assert!(lab.run(&["--check", "--stage", "net,mysql"]).0.status.success());
 }
 
 #[test]
@@ -337,4 +345,136 @@ fn skips_must_be_those_that_are_allowed() {
         &text,
         &["left out, but not allowed: a disk", "allowed, but not left out: a card", "FAILED. 1 passed"],
     );
+}
+
+#[test]
+fn closed_output_ends_neither_run_nor_clean_up() {
+    let hangs = "setsid sleep 1000 > gone 2>&1 & echo $! > child; wait";
+    let ends = "until [ -e end ]; do sleep 0.01; done";
+    let plan = "volume package/t *";
+    let lab = Lab::new(
+        plan,
+        &[("ends", ends), ("hangs", hangs), ("later", "until [ -s child ]; do :; done; echo > later")],
+    );
+    let mut runner = lab.start(&["--stage", "volume", "--at-once", "2"]);
+    drop((runner.stdout.take(), runner.stderr.take()));
+    let child = lab.process("child");
+    lab.write("end", "");
+    // Started after the line on the first one could not be printed.
+    wait_for(|| lab.path("later").exists().then_some(()));
+    kill_process(Pid::from_child(&runner), Signal::TERM).unwrap();
+    assert_eq!(runner.wait().unwrap().code(), Some(128 + 15));
+    assert!(is_gone(child));
+    assert!(files(lab.directory.path()).iter().all(|name| !name.starts_with("rdt")), "a directory is left");
+    require(&std::fs::read_to_string(lab.path("out/all.log")).unwrap(), &["package/t ends (exit status: 0)"]);
+}
+
+#[test]
+fn closed_output_does_not_change_the_exit_status() {
+    for (body, status) in [("true", 0), ("false", 1)] {
+        let lab = Lab::new("volume package/t *", &[("a", body)]);
+        let mut runner = lab.start(&["--stage", "volume"]);
+        drop((runner.stdout.take(), runner.stderr.take()));
+        assert_eq!(runner.wait().unwrap().code(), Some(status));
+    }
+}
+
+#[test]
+fn next_run_removes_what_a_killed_one_left() {
+    let body =
+        "test ! -e child || exit 0; echo $$ > test; setsid sleep 1000 > gone 2>&1 & echo $! > child; wait";
+    let lab = Lab::new("volume package/t *", &[("hangs", body)]);
+    let mut runner = lab.start(&["--stage", "volume"]);
+    let (test, child) = (lab.process("test"), lab.process("child"));
+    runner.kill().unwrap();
+    runner.wait().unwrap();
+    // The kernel ends the test with the runner. The server, which has left its group, is for the next run.
+    wait_for(|| has_ended(test));
+    let left =
+        |lab: &Lab| files(lab.directory.path()).into_iter().filter(|name| name.starts_with("rdt")).count();
+    assert_eq!(left(&lab), 1);
+    let (output, text) = lab.run(&["--stage", "volume"]);
+    assert!(output.status.success(), "{text}");
+    require(&text, &["is of a run that was killed, and is removed", "is killed: sleep 1000"]);
+    wait_for(|| has_ended(child));
+    assert_eq!(left(&lab), 0);
+}
+
+#[test]
+fn directory_of_another_run_stays() {
+    let body = "test ! -e child || exit 0; echo $$ > child; until [ -e end ]; do sleep 0.01; done; test -d \"$TMPDIR\"";
+    let lab = Lab::new("volume package/t *", &[("waits", body)]);
+    let first = lab.start(&["--stage", "volume"]);
+    lab.process("child");
+    let other = lab.path("other");
+    let mut second = Command::new(env!("CARGO_BIN_EXE_redoubt-runner"));
+    for (option, name) in
+        [("--programs", "programs.json"), ("--plan", "plan.txt"), ("--durations", "durations.txt")]
+    {
+        second.arg(option).arg(lab.path(name));
+    }
+    second.arg("--out").arg(other).args(["--stage", "volume"]).env("TMPDIR", lab.directory.path());
+    assert!(second.output().unwrap().status.success());
+    lab.write("end", "");
+    let (output, text) = ended(first);
+    assert!(output.status.success(), "{text}");
+}
+
+#[test]
+fn logs_that_cannot_be_written_do_not_lose_the_report() {
+    let tests = [("a", "rm -r out"), ("b", "true")];
+    let lab = Lab::new("volume package/t *", &tests);
+    let (output, text) = lab.run(&["--stage", "volume", "--at-once", "1"]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    require(&text, &["note: cannot write", "all.log", "not started: cannot create", "Failed: 2\n"]);
+    require(&text, &["  package/t a\n", "  package/t b\n", "0 passed, 2 failed"]);
+}
+
+#[test]
+fn hangup_that_was_ignored_at_the_start_ends_nothing() {
+    let body = "echo $$ > child; until [ -e end ]; do sleep 0.01; done";
+    let lab = Lab::new("volume package/t *", &[("waits", body)]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
+    let runner = lab.start_with(command, &["--stage", "volume"]);
+    lab.process("child");
+    kill_process(Pid::from_child(&runner), Signal::HUP).unwrap();
+    lab.write("end", "");
+    let (output, text) = ended(runner);
+    assert!(output.status.success(), "{text}");
+    require(&text, &["1 passed, 0 failed"]);
+}
+
+#[test]
+fn one_slot_is_one_thread_of_a_program() {
+    let body = "case \"$*\" in *--test-threads=1*) ;; *) false ;; esac";
+    let lab = Lab::new("volume package/t m:: whole", &[("m::a", body), ("m::b", body)]);
+    let (output, text) = lab.run(&["--stage", "volume", "--at-once", "1"]);
+    assert!(output.status.success(), "{text}");
+}
+
+#[test]
+fn stage_without_tests_compares_its_skips() {
+    let lab = Lab::new("volume package/t *", &[("a", "false")]);
+    lab.write("allowed", "[lint]\nthe linter\n[volume]\na disk\n");
+    let allowed = lab.path("allowed");
+    let options = ["--stage", "lint", "--allowed", allowed.to_str().unwrap()];
+    lab.write("skipped", "SKIP the linter: none here\n");
+    let (output, text) = lab.run(&options);
+    assert!(output.status.success(), "{text}");
+    require(&text, &["SKIP the linter: none here\n", "0 passed, 0 failed"]);
+    lab.write("skipped", "SKIP the format: none here\n");
+    let (output, text) = lab.run(&options);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    require(&text, &["left out, but not allowed: the format", "allowed, but not left out: the linter"]);
+}
+
+#[test]
+fn failed_step_fails_the_run_after_its_tests() {
+    let lab = Lab::new("volume package/t *", &[("a", "true")]);
+    let steps = lab.write("failed", "clippy: exit status 101\nplanted-bugs: hangs, ended after 3600 s\n");
+    let (output, text) = lab.run(&["--stage", "volume", "--failed-steps", steps.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    require(&text, &["Failed beside the tests: 2\n  clippy: exit status 101\n  planted-bugs: hangs"]);
+    require(&text, &["test result: FAILED. 1 passed; 0 failed;", "1 passed, 0 failed"]);
 }
