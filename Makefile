@@ -29,6 +29,8 @@ INSTALLED = -p redoubt-cli -p redoubt-shim -p redoubt-group -p redoubt-net -p re
 PREFIX ?= /usr/local
 DESTDIR ?=
 BUILD ?= $(or $(CARGO_TARGET_DIR),target)/release
+# Where cargo puts what the recipes below build and start.
+BUILT = $(or $(CARGO_TARGET_DIR),target)/release
 bindir ?= $(PREFIX)/bin
 librarydir ?= $(PREFIX)/lib/redoubt
 man1dir ?= $(PREFIX)/share/man/man1
@@ -47,6 +49,17 @@ BENCH ?= --warehouses 2 --pool 128M --bandwidth 200mbit,none --seconds 10
 # Transactions of each recording in `make flash`. Fewer than 20000 are too few for the batches of a node, which is an
 # error.
 FLASH_TRANSACTIONS ?= 40000
+
+# A misspelt name on the command line would change nothing. Known are those that this file sets, those of the tools, and
+# options of scripts.
+KNOWN = $(shell sed -n 's/^\([A-Za-z_][A-Za-z_0-9]*\) *?\{0,1\}=.*/\1/p' $(MAKEFILE_LIST)) \
+  SERVER_SUITE NET_SUITE GROUP_SUITE NET_BENCH CARGO% RUST% REDOUBT_% CC CXX AR CFLAGS CXXFLAGS LDFLAGS SHELL TMPDIR \
+  INSTALL PKG_CONFIG AM_UPDATE_INFO_DIR
+GIVEN = $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
+UNKNOWN = $(filter-out $(KNOWN),$(GIVEN))
+ifneq ($(strip $(UNKNOWN)),)
+$(error unknown variable: $(strip $(UNKNOWN)))
+endif
 
 .PHONY: demo build build-experimental install install-experimental uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite group-suite net-suite net-bench sockmap sanitize oracle import-killed full-disk scale checked rust-version deny helm-check book deb deb-test image
 
@@ -138,14 +151,14 @@ bench:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-bench \
 	  $(if $(findstring local-log,$(BENCH))$(findstring pmem,$(BENCH)),--features experimental-devices)
 	mkdir -p target/bench $(BENCH_DIR)
-	TMPDIR=$(BENCH_DIR) target/release/redoubt bench --json --report target/bench/report.html $(BENCH) \
+	TMPDIR=$(BENCH_DIR) $(BUILT)/redoubt bench --json --report target/bench/report.html $(BENCH) \
 	  > target/bench/bench.json
 
 # How long a node takes to apply a backlog of redo over cold tables, and a stock server to recover from the same; needs
 # root (it empties the kernel's page cache) and six times the tables' size of disk.
 bench-apply:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
-	TMPDIR=$(BENCH_DIR) target/release/redoubt-testkit apply-backlog $(BENCH_APPLY)
+	TMPDIR=$(BENCH_DIR) $(BUILT)/redoubt-testkit apply-backlog $(BENCH_APPLY)
 
 # A server's throughput while its volume is exported, about ten minutes and 30 GB of disk; needs two cores.
 bench-export:
@@ -160,12 +173,12 @@ bench-log:
 	mkdir -p target/bench $(BENCH_DIR)
 	cargo bench -q -p redoubt-logdev --bench waiters -- --dir $(BENCH_DIR) > target/bench/waiters.json
 	cargo bench -q -p redoubt-logdev --features experimental-devices --bench devices -- --dir $(BENCH_DIR) > target/bench/devices.json
-	TMPDIR=$(BENCH_DIR) target/release/redoubt bench $(BENCH_SMALL) --seconds $(BENCH_SECONDS) --repetitions 2 \
+	TMPDIR=$(BENCH_DIR) $(BUILT)/redoubt bench $(BENCH_SMALL) --seconds $(BENCH_SECONDS) --repetitions 2 \
 	  --backend redoubt --node-variant "block=--log-device block" \
 	  --node-variant "pmem=--log-device pmem --pretend-pmem --log-path {memory}" > target/bench/node.json
-	TMPDIR=$(BENCH_DIR) target/release/redoubt bench $(BENCH_SMALL) --seconds $(BENCH_SECONDS) --repetitions 2 \
+	TMPDIR=$(BENCH_DIR) $(BUILT)/redoubt bench $(BENCH_SMALL) --seconds $(BENCH_SECONDS) --repetitions 2 \
 	  --backend local,memory-log,local-log > target/bench/local-log.json
-	TMPDIR=$(BENCH_DIR) target/release/redoubt bench $(BENCH_SMALL) --warm-up 15000 --transactions 50000 \
+	TMPDIR=$(BENCH_DIR) $(BUILT)/redoubt bench $(BENCH_SMALL) --warm-up 15000 --transactions 50000 \
 	  --redoubt-node-option=--ring=256MiB --redoubt-node-option=--apply-interval=3600 --backend redoubt \
 	  --node-variant "batch-1=--batch 1MiB" --node-variant "batch-4=--batch 4MiB" \
 	  --node-variant "batch-16=--batch 16MiB" > target/bench/coalescing.json
@@ -208,9 +221,9 @@ simulate:
 # See docs/dev/faults.md. FAULT_SEED replays.
 soak-faults:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-faults -p redoubt-testkit
-	target/release/redoubt-testkit fault-rounds --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
-	target/release/redoubt-testkit fault-rounds --server mysql-9.7 --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
-	target/release/redoubt-testkit isolation --seed $(FAULT_SEED) --runs $$(($(SOAK_ROUNDS) / 5 + 1))
+	$(BUILT)/redoubt-testkit fault-rounds --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
+	$(BUILT)/redoubt-testkit fault-rounds --server mysql-9.7 --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
+	$(BUILT)/redoubt-testkit isolation --seed $(FAULT_SEED) --runs $$(($(SOAK_ROUNDS) / 5 + 1))
 
 # MariaDB's own test suite on the plain server and on volumes, compared: hours. Options in SERVER_SUITE, for example
 # SERVER_SUITE="--suite parts --resume". All in target/server-suite/. See docs/dev/server-suites.md.
@@ -227,7 +240,7 @@ net-suite:
 # for those elsewhere (as root), much longer for thousands of connections. Options in NET_BENCH. See docs/net/README.md.
 net-bench:
 	cargo build --release -p redoubt-cli -p redoubt-net -p redoubt-testkit
-	target/release/redoubt-testkit net-bench $(NET_BENCH)
+	$(BUILT)/redoubt-testkit net-bench $(NET_BENCH)
 
 # Effects on programs of a bypass by a sockmap of this kernel; root. See docs/net/bypass.md.
 sockmap:
@@ -243,14 +256,14 @@ group-suite:
 # about 10 seconds with MariaDB and of 17 with MySQL 9.7, from seed SEED on. See docs/dev/oracle.md.
 import-killed:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
-	target/release/redoubt-testkit import-killed --rounds $(ROUNDS) --seed $(SEED) --go-on
-	target/release/redoubt-testkit import-killed --server mysql-9.7 --rounds $(ROUNDS) --seed $(SEED) --go-on
+	$(BUILT)/redoubt-testkit import-killed --rounds $(ROUNDS) --seed $(SEED) --go-on
+	$(BUILT)/redoubt-testkit import-killed --server mysql-9.7 --rounds $(ROUNDS) --seed $(SEED) --go-on
 
 # Costs of starts and takeovers with very many tables, binary logs, volumes, with much data, and with a tenth of each.
 # Sizes in SCALE. See lab/2026-11-25-results.md.
 scale:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
-	target/release/redoubt-testkit scale $(SCALE)
+	$(BUILT)/redoubt-testkit scale $(SCALE)
 
 # The node's disk full for FULL_DISK_MINUTES, once with the log on it and once with the pages alone, under a server that
 # writes.
@@ -262,10 +275,10 @@ full-disk:
 oracle:
 	cargo build --release -p redoubt-testkit
 	mkdir -p target/oracle
-	target/release/redoubt-testkit oracle run --statements $(ORACLE_STATEMENTS) --cuts 20 > target/oracle/random.json
-	target/release/redoubt-testkit oracle run --kind sysbench --statements 100000 --each 5000 > target/oracle/sysbench.json
-	target/release/redoubt-testkit oracle run --kind tpcc --statements 100000 --each 5000 > target/oracle/tpcc.json
-	target/release/redoubt-testkit oracle cuts --seed 1 --statements 40 --seconds $(ORACLE_CUT_SECONDS) \
+	$(BUILT)/redoubt-testkit oracle run --statements $(ORACLE_STATEMENTS) --cuts 20 > target/oracle/random.json
+	$(BUILT)/redoubt-testkit oracle run --kind sysbench --statements 100000 --each 5000 > target/oracle/sysbench.json
+	$(BUILT)/redoubt-testkit oracle run --kind tpcc --statements 100000 --each 5000 > target/oracle/tpcc.json
+	$(BUILT)/redoubt-testkit oracle cuts --seed 1 --statements 40 --seconds $(ORACLE_CUT_SECONDS) \
 	  > target/oracle/cuts.json
 
 # Every decoder for FUZZ_SECONDS, after a canary has shown that the engine finds bugs. Needs a C++ compiler, and neither
@@ -327,17 +340,17 @@ $(GALERA):
 # lab/2026-11-24-flash.md.
 flash: flash-build
 	rm -f target/flash/*.trace target/flash/*.json target/flash/*.summary target/flash/*.part
-	target/release/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS)
-	target/release/redoubt-flash table --traces target/flash --out target/flash
+	$(BUILT)/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS)
+	$(BUILT)/redoubt-flash table --traces target/flash --out target/flash
 
 # More rows for the same table: the same memory for all. A quarter of an hour.
 flash-memory: flash-build
-	target/release/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS) --layout stock-doublewrite \
+	$(BUILT)/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS) --layout stock-doublewrite \
 	  --pool 384 --suffix "pool 384 MiB"
-	target/release/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS) \
+	$(BUILT)/redoubt-testkit flash-trace --transactions $(FLASH_TRANSACTIONS) \
 	  --layout redoubt-atomic,redoubt-journal --journal-mb 128 --pool 96 \
 	  --node-options "--ring 32MiB --batch 16MiB" --suffix "pool 96 + ring 32 MiB"
-	target/release/redoubt-flash table --traces target/flash --out target/flash
+	$(BUILT)/redoubt-flash table --traces target/flash --out target/flash
 
 flash-build:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-flash -p redoubt-testkit
