@@ -9,6 +9,13 @@
 # own and passes signals on to it, so setup_end_group signals timeout as well.
 setup_timeout() { timeout --kill-after=10 "$@"; }
 
+# The same for what runs in front: an interrupt at the terminal reaches the command.
+setup_timeout_in_front() { timeout --foreground --kill-after=10 "$@"; }
+
+# Several times what they take: apt-get with its packages, rustup with a toolchain.
+SETUP_APT_LIMIT=1800
+SETUP_RUST_LIMIT=1800
+
 # setup_end_group GROUP: ends a process group and what setup_timeout has started from it.
 setup_end_group() {
     local members
@@ -29,6 +36,25 @@ setup_say() { printf '%s\n' "$*" >&2; }
 setup_fail() {
     setup_say "error: $*"
     exit 1
+}
+
+# setup_as_root: sets SETUP_AS_ROOT to the words that make root of this user, none for root. A password is asked for in
+# front of a terminal only: in the background sudo would wait until its limit.
+setup_as_root() {
+    SETUP_AS_ROOT=()
+    if [ "$(id -u)" -eq 0 ]; then return 0; fi
+    command -v sudo >/dev/null 2>&1 || return 1
+    if ! sudo -n true 2>/dev/null; then
+        [ -t 0 ] && sudo -v || return 1
+    fi
+    SETUP_AS_ROOT=(sudo -n)
+}
+
+# setup_fault MESSAGE: a failure of the run, which continues if SETUP_FAULTS names a file for such lines.
+setup_fault() {
+    [ -n "${SETUP_FAULTS:-}" ] || setup_fail "$1"
+    setup_say "error: $1"
+    printf '%s\n' "$1" >>"$SETUP_FAULTS"
 }
 
 # The server lies in /usr/sbin, which is not in everybody's PATH; cargo often only in the home directory.
@@ -56,16 +82,17 @@ setup_packages() {
 
     command -v apt-get >/dev/null 2>&1 ||
         setup_fail "missing: $missing; there is no apt-get here, install these (Debian names) by hand"
-    local as_root=""
-    if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null 2>&1 || setup_fail "missing: $missing; run as root or install sudo"
-        as_root="sudo"
-    fi
+    setup_as_root ||
+        setup_fail "missing: $missing; sudo does not work here without a password, so run first:" \
+            "sudo apt-get install --no-install-recommends $missing"
     setup_say "Installing with apt-get: $missing"
-    $as_root apt-get update -qq || setup_fail "apt-get update failed"
+    # Root runs timeout, because this user may not end what sudo starts.
+    local limited=(timeout --foreground --kill-after=10 "$SETUP_APT_LIMIT")
+    "${SETUP_AS_ROOT[@]}" "${limited[@]}" apt-get update -qq </dev/null || setup_fail "apt-get update failed"
     # shellcheck disable=SC2086 # the list is meant to be split
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null ||
-        setup_fail "apt-get install $missing failed"
+    "${SETUP_AS_ROOT[@]}" "${limited[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends $missing </dev/null >/dev/null ||
+        setup_fail "apt-get install $missing failed, or took longer than $SETUP_APT_LIMIT s"
 }
 
 # Tests know what 10.11 does; SETUP_SERVER_SERIES names the series that will do for something else.
@@ -110,15 +137,15 @@ setup_rust() {
             fi
         done
         setup_say "Installing Rust $pinned with rustup"
-        if rustup toolchain install "$pinned" --profile minimal --component rustfmt,clippy; then return 0; fi
+        if setup_timeout_in_front "$SETUP_RUST_LIMIT" rustup toolchain install "$pinned" --profile minimal --component rustfmt,clippy; then return 0; fi
         # Without this, rustup would look for it again with each command.
         RUSTUP_TOOLCHAIN=$(cd / && rustup show active-toolchain 2>/dev/null | cut -d ' ' -f 1)
         export RUSTUP_TOOLCHAIN
         have=$(setup_rust_version || true)
     elif [ -z "$have" ] || ! setup_version_at_least "$have" "$want"; then
         setup_say "Rust ${have:-(none)} is older than $want: installing $pinned with rustup into ${CARGO_HOME:-$HOME/.cargo}"
-        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
-            sh -s -- -y --profile minimal --component rustfmt,clippy --default-toolchain "$pinned" --no-modify-path ||
+        curl --proto '=https' --tlsv1.2 --max-time 120 -sSf https://sh.rustup.rs |
+            setup_timeout_in_front "$SETUP_RUST_LIMIT" sh -s -- -y --profile minimal --component rustfmt,clippy --default-toolchain "$pinned" --no-modify-path ||
             setup_fail "rustup could not be installed"
         # Before any older cargo elsewhere.
         PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
@@ -135,7 +162,7 @@ setup_component() {
     if cargo "$2" --version >/dev/null 2>&1; then return 0; fi
     command -v rustup >/dev/null 2>&1 || return 1
     setup_say "Installing the Rust component $1"
-    rustup component add "$1"
+    setup_timeout_in_front "$SETUP_RUST_LIMIT" rustup component add "$1"
 }
 
 # setup_build PACKAGE...: builds the programs and libraries of these packages, or of the whole workspace as ./test does.
@@ -155,7 +182,8 @@ setup_tracefs() {
     mount -t tracefs tracefs /sys/kernel/tracing || setup_say "note: it could not be mounted"
 }
 
-# Other stock servers for the tests, each in target/NAME. Without one its tests are left out, and say why.
+# Other stock servers for the tests, each in target/NAME. A server whose release is gone from the archive is left out with
+# its tests, which say why. Any other reason is a fault, unless SETUP_GO_ON_WITHOUT is set.
 setup_servers() {
     setup_fetched mysql-9.7 REDOUBT_MYSQL_9_7
     setup_fetched mariadb-11.4 REDOUBT_MARIADB_11_4
@@ -167,34 +195,35 @@ setup_fetched() {
     local name=$1 variable=$2 log=target/fetch-$1.log status=0 why
     if [ -n "${!variable:-}" ]; then return 0; fi
     mkdir -p target
-    # A network that hangs is one that is not there.
     setup_timeout 600 scripts/fetch-server "$name" 2>"$log" || status=$?
-    if [ "$status" -eq 124 ]; then
-        echo "error: it took longer than 10 minutes" >>"$log"
-        status=3
-    fi
+    if [ "$status" -eq 124 ]; then echo "error: it took longer than 10 minutes" >>"$log"; fi
     if [ "$status" -eq 0 ]; then
         tail -n 1 "$log" >&2
         return 0
     fi
     why=$(sed -n 's/^error: //p' "$log" | tail -n 1)
-    # 3: it cannot be had here. Anything else is a fault.
-    [ "$status" -eq 3 ] || setup_fail "$name could not be fetched: $why (see $log)"
     export "${variable}_MISSING=$why"
     setup_say "SKIP the tests with $name: $why"
+    # 4: the release is gone.
+    if [ "$status" -eq 4 ] || [ -n "${SETUP_GO_ON_WITHOUT:-}" ]; then return 0; fi
+    setup_fault "$name could not be fetched: $why (see $log; ./test --without-missing-servers goes on without it)"
 }
 
 # A headless browser for the tests of the status page. Without one they are skipped, with a message.
 setup_browser() {
-    local name as_root=""
+    local name
     for name in chromium chromium-browser google-chrome; do
         if command -v "$name" >/dev/null 2>&1; then return 0; fi
     done
-    if [ "$(id -u)" -ne 0 ]; then as_root="sudo"; fi
+    if ! setup_as_root; then
+        setup_say "SKIP the tests with a browser: sudo does not work here without a password, so run first:" \
+            "sudo apt-get install --no-install-recommends chromium"
+        return 0
+    fi
     setup_say "Installing with apt-get: chromium"
-    # shellcheck disable=SC2086 # no word where root needs none
-    if ! setup_timeout 600 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium \
-        >/dev/null 2>&1; then
+    # Root runs timeout, because this user may not end what sudo starts.
+    if ! "${SETUP_AS_ROOT[@]}" timeout --kill-after=10 600 env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends chromium </dev/null >/dev/null 2>&1; then
         setup_say "SKIP the tests with a browser: apt-get install chromium failed"
     fi
 }
@@ -208,7 +237,7 @@ setup_prometheus() {
         if command -v prometheus >/dev/null 2>&1; then return 0; fi
         setup_say "Fetching the package prometheus with apt-get into $directory"
         mkdir -p "$directory"
-        if ! (cd "$directory" && setup_timeout 300 apt-get download -qq prometheus >/dev/null 2>&1 && dpkg -x prometheus_*.deb .); then
+        if ! (cd "$directory" && rm -f prometheus_*.deb && setup_timeout 300 apt-get download -qq prometheus >/dev/null 2>&1 && dpkg -x prometheus_*.deb .); then
             setup_say "SKIP the test with Prometheus: apt-get download prometheus failed"
             return 0
         fi
@@ -218,24 +247,31 @@ setup_prometheus() {
 }
 
 # Plugins of the server that tests need: key management for encrypted tables, compression for page_compressed ones. They
-# are in packages with services or of their own; unpacked into target/mariadb-server, so that none starts.
+# are in packages with services or of their own; unpacked into target/mariadb-server, so that none starts. A server loads
+# only plugins of its own version, so those of another one are fetched again.
 REDOUBT_PLUGINS="file_key_management:mariadb-server debug_key_management:mariadb-test \
     provider_lz4:mariadb-plugin-provider-lz4"
 
 setup_plugins() {
     if [ -n "${REDOUBT_SERVER_PLUGINS:-}" ]; then return 0; fi
-    local plugin name package directory=target/mariadb-server
+    local plugin name package version directory=target/mariadb-server
+    version=$(mariadbd --no-defaults --version)
+    if [ "$(cat "$directory/version" 2>/dev/null)" != "$version" ]; then
+        rm -rf "$directory"
+        mkdir -p "$directory"
+        printf '%s\n' "$version" >"$directory/version"
+    fi
     for plugin in $REDOUBT_PLUGINS; do
         name=${plugin%%:*}.so
         package=${plugin#*:}
         if [ -e "/usr/lib/mysql/plugin/$name" ] || [ -e "$directory/usr/lib/mysql/plugin/$name" ]; then continue; fi
         setup_say "Fetching the package $package with apt-get into $directory"
-        mkdir -p "$directory"
         # Package lists may be missing, or older than what the mirror has.
-        (cd "$directory" && { setup_timeout 300 apt-get download -qq "$package" ||
+        (cd "$directory" && rm -f "$package"_*.deb && { setup_timeout 300 apt-get download -qq "$package" ||
             { setup_timeout 300 apt-get update -qq && setup_timeout 300 apt-get download -qq "$package"; }; } >/dev/null 2>&1 &&
             dpkg -x "$package"_*.deb .) ||
             setup_fail "apt-get download $package failed; set REDOUBT_SERVER_PLUGINS to the directory with $name"
+        rm -f "$directory/$package"_*.deb
     done
 }
 
