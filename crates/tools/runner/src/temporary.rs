@@ -1,9 +1,9 @@
 //! The temporary directory of a run, and the removal of directories that killed runs have left.
 //!
-//! Layout: `rdtXXXX/owner`, and `rdtXXXX/N` for job N. The runner locks the file `owner` for as long as it lives, and
+//! Layout: `rdtXXXX/redoubt-runner.owner`, and `rdtXXXX/N` for job N. The runner locks the first for as long as it lives, and
 //! writes the process ids of its jobs into it. It gets its name when it is locked already.
 //!
-//! Invariant: a directory is removed only if it is this user's and its `owner` has no lock, so that its run has ended.
+//! Invariant: a directory is removed only if it is this user's and its owner file has no lock, so that its run has ended.
 
 use std::fs::{File, Metadata};
 use std::io::Write;
@@ -17,8 +17,8 @@ use crate::processes;
 
 /// First letters of the directory's name; short, for the sockets in it.
 const PREFIX: &str = "rdt";
-/// The file that the run locks.
-const OWNER: &str = "owner";
+/// The file that the run locks. Other programs have directories with such a prefix, but no such file.
+const OWNER: &str = "redoubt-runner.owner";
 
 /// A directory that is removed in the end, but not through mounts that strays of tests have left.
 pub struct Temporary {
