@@ -73,12 +73,12 @@ fn serve(arguments: &NodeArguments) -> Result<()> {
     let (stopper, stop_timeout) = (Arc::clone(&node), Duration::from_secs(arguments.stop_timeout));
     spawn("signals", move || {
         let signal = signals.wait();
-        tracing::info!(event = "stopping", signal, "stopping");
         // Until the process has ended: also what the main thread does after it no longer serves takes part.
         let watched = Arc::clone(&stopper);
         if let Err(error) = spawn("stop-watch", move || watch_stop(&watched, stop_timeout)) {
             tracing::warn!(event = "stop_watch_failed", %error, "the node has no timeout for stopping");
         }
+        say_briefly(move || tracing::info!(event = "stopping", signal, "stopping"));
         // First: the process may end as soon as it has stopped.
         crate::notify::stopping();
         if let Some(nfs) = &*stopped_nfs {

@@ -27,7 +27,12 @@ use redoubt_wire::control::{Reply, Request, VolumeStatus};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 use unsent::Unsent;
+
+/// Time in which a node finds out that a host is gone: connections to it are probed after 10 s, five times.
+const LOST_SERVER_TIMEOUT: Duration = Duration::from_secs(75);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of a server on a volume besides its own command.
 pub struct AttachOptions<'a> {
@@ -115,7 +120,7 @@ fn attach_volume<'a>(
     let mut unsent = Unsent::open(options.datadir, events)?;
     let mut client = Client::connect(connector)?;
     let named = client.server_to_attach(server.version)?;
-    let look = Look { connector, server: server.version, options };
+    let look = Look { connector, server: server.version, options, events };
     let first = look.at_volume(&mut directory, &unsent)?;
     if let Some(older) = &first.accepted {
         events.note(&format!("warning: --accept-older: {older}"));
@@ -160,6 +165,7 @@ struct Look<'l> {
     connector: &'l Connector,
     server: ServerVersion,
     options: &'l AttachOptions<'l>,
+    events: &'l dyn Events,
 }
 
 struct Looked {
@@ -172,7 +178,7 @@ impl Look<'_> {
     /// Checks that the data directory is of this volume, that the node has all that it confirmed, and that no other server
     /// has taken the volume over where that matters.
     fn at_volume(&self, directory: &mut DataDirectory<'_>, unsent: &Unsent) -> Result<Looked> {
-        let volume = volumes::usable(self.connector, self.options.volume, self.server)?;
+        let mut volume = volumes::usable(self.connector, self.options.volume, self.server)?;
         directory.check_volume(&volume.volume_id)?;
         let known = older_copy::Known {
             generation: directory.generation(),
@@ -186,10 +192,35 @@ impl Look<'_> {
         if accepted.is_none() {
             directory.note_own_attach(&volume)?;
             if self.options.no_takeover {
+                volume = self.wait_for_lost_server(directory, volume)?;
                 directory.check_not_taken(&volume)?;
             }
         }
         Ok(Looked { volume, accepted })
+    }
+
+    /// A directory that was moved, to another host for example, has a volume whose server may have been lost with its
+    /// host. Then the node ends that server's connections soon.
+    fn wait_for_lost_server(
+        &self,
+        directory: &DataDirectory<'_>,
+        mut volume: VolumeStatus,
+    ) -> Result<VolumeStatus> {
+        let start = Instant::now();
+        let mut has_said = false;
+        while directory.is_copy_beside_server(&volume) && start.elapsed() < LOST_SERVER_TIMEOUT {
+            if !std::mem::replace(&mut has_said, true) {
+                self.events.note(&format!(
+                    "the data directory was moved or copied, and the node still has connections of the server {}; waiting up to \
+                     {} s for their end (--no-takeover)",
+                    volume.attached_by,
+                    LOST_SERVER_TIMEOUT.as_secs()
+                ));
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+            volume = volumes::usable(self.connector, self.options.volume, self.server)?;
+        }
+        Ok(volume)
     }
 }
 

@@ -171,6 +171,8 @@ async fn accept(listener: TcpListener, site: Arc<Served>) -> io::Result<()> {
             oldest.abort();
         }
         open.push_back(tokio::spawn(serve(stream, Arc::clone(&site))).abort_handle());
+        // A request that has come already is answered before the next connection can end this one.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -197,9 +199,11 @@ fn respond(request: &Request<Incoming>, served: &Served) -> Response<Full<Bytes>
     let refused = |status, why: String| (status, TEXT, Bytes::from(why));
     let site = &served.site;
     let path = request.uri().path();
-    // Probes come under any name, and without one. A health check tells nothing that a page in a browser could misuse.
+    // Probes come under any name, and without one. The reason is for allowed names only, because it names volumes,
+    // and any other name may be that of a page in a browser.
     let is_probe = site.check(path).is_some();
-    let (status, media_type, body) = if !is_probe && !host_is_allowed(request.headers(), &served.names) {
+    let is_allowed = host_is_allowed(request.headers(), &served.names);
+    let (status, media_type, body) = if !is_probe && !is_allowed {
         refused(
             StatusCode::MISDIRECTED_REQUEST,
             format!(
@@ -215,6 +219,9 @@ fn respond(request: &Request<Incoming>, served: &Served) -> Response<Full<Bytes>
     } else {
         match (site.check(path), find(path, site.as_ref())) {
             (Some(Health::Passes), _) => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),
+            (Some(Health::Fails(_)), _) if !is_allowed => {
+                refused(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned())
+            }
             (Some(Health::Fails(why)), _) => refused(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
             (None, Some((media_type, body))) => (StatusCode::OK, media_type, body),
             (None, None) => {

@@ -35,6 +35,10 @@ pub struct DataDirectory<'a> {
     marker: MarkerFile,
 }
 
+fn has_server(volume: &VolumeStatus) -> bool {
+    volume.state == "attached" || volume.connections > 0
+}
+
 impl<'a> DataDirectory<'a> {
     /// Opens and locks a data directory.
     ///
@@ -74,6 +78,11 @@ impl<'a> DataDirectory<'a> {
         // It never falls: a node with less has an older copy.
         let is_missing =
             |marker: &Marker| marker.made_last_attach(volume) && marker.generation < Some(volume.generation);
+        let lacks_name = |marker: &Marker| marker.lacks_name_of(volume);
+        if self.marker.get().is_some_and(lacks_name) {
+            // Later names, of attaches that fail, must not make it another server's.
+            return self.note_attached(volume.generation, &volume.attached_by);
+        }
         if self.marker.get().is_some_and(is_missing) {
             self.note_attached(volume.generation, &volume.attached_by)
         } else {
@@ -87,11 +96,12 @@ impl<'a> DataDirectory<'a> {
     /// # Errors
     /// [`ClientError::TakenOver`].
     pub fn check_not_taken(&self, volume: &VolumeStatus) -> Result<()> {
-        let has_server = volume.state == "attached" || volume.connections > 0;
-        // A copy of the directory has the generation of its original, but not the volume.
-        let is_in_place = self.marker.get().is_some_and(|marker| marker.is_in_place(&self.path));
-        let own = self.generation().filter(|own| is_in_place || volume.generation > *own);
-        if !own.map_or(has_server, |own| volume.generation > own) {
+        let is_taken = match self.generation() {
+            Some(own) if volume.generation > own => true,
+            Some(_) => self.is_copy_beside_server(volume),
+            None => has_server(volume),
+        };
+        if !is_taken {
             return Ok(());
         }
         Err(ClientError::TakenOver(format!(
@@ -99,6 +109,14 @@ impl<'a> DataDirectory<'a> {
              start this one once without --no-takeover",
             self.volume, volume.attached_by, volume.generation, volume.state
         )))
+    }
+
+    /// The directory is elsewhere than it was when the volume was attached, and the volume has a server: that of the
+    /// original, if the directory is a copy. If it was moved, the server is gone, and the node will find that out.
+    pub fn is_copy_beside_server(&self, volume: &VolumeStatus) -> bool {
+        has_server(volume)
+            && self.generation() == Some(volume.generation)
+            && self.marker.get().is_some_and(|marker| !marker.is_in_place(&self.path))
     }
 
     /// Generation of the last attach from here.

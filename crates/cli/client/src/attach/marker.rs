@@ -48,7 +48,7 @@ pub struct Marker {
     attached_by: Option<String>,
     /// Where the directory was then. A copy of it elsewhere does not have the volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    place: Option<String>,
+    place: Option<Place>,
     /// Random parts of the names under which this directory has attached the volume, each written before its request,
     /// the newest last. So an attach whose answer did not arrive is known to be of this directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -108,16 +108,24 @@ impl Marker {
             }
     }
 
+    /// The marker is of an earlier version, which remembered no names, and this is the volume as the directory had it.
+    pub fn lacks_name_of(&self, volume: &VolumeStatus) -> bool {
+        self.generation == Some(volume.generation) && self.attached_by.is_none() && self.attaches.is_empty()
+    }
+
     /// The volume has this generation, given to this name.
     pub fn note_attached(&mut self, generation: u64, attached_by: &str, directory: &Path) {
         self.generation = Some(generation);
         self.attached_by = Some(attached_by.to_owned());
-        self.place = place_of(directory);
+        self.place = Place::of(directory);
     }
 
     /// The directory is where it was when the volume was attached last, as far as that is known.
     pub fn is_in_place(&self, directory: &Path) -> bool {
-        self.place.is_none() || self.place == place_of(directory)
+        match (&self.place, Place::of(directory)) {
+            (Some(then), Some(now)) => then.may_be(&now),
+            _ => true,
+        }
     }
 
     /// Adds the name of an attach that may follow. `who`: host, process and directory, for people.
@@ -131,14 +139,37 @@ impl Marker {
     }
 }
 
-/// The host and the inode of a directory: others than those of a copy of it, on this host or on a clone of the host.
-/// `None`: not known.
-fn place_of(directory: &Path) -> Option<String> {
-    let inode = std::fs::metadata(directory).ok()?.ino();
-    // Only the super-user can read the second one.
-    let of_host = ["/etc/machine-id", "/sys/class/dmi/id/product_uuid"]
-        .map(|path| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default());
-    Some(format!("{}/{inode}", of_host.join("/")))
+/// The host and the inode of a directory. Those of a copy, on this host or on a clone of the host, are others.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    machine_id: Option<String>,
+    /// Only the super-user can read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    product_uuid: Option<String>,
+    inode: u64,
+}
+
+impl Place {
+    /// `None`: not known.
+    fn of(directory: &Path) -> Option<Self> {
+        let inode = std::fs::metadata(directory).ok()?.ino();
+        let read = |path| {
+            let text = std::fs::read_to_string(path).ok()?;
+            Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+        };
+        let (machine_id, product_uuid) = (read("/etc/machine-id"), read("/sys/class/dmi/id/product_uuid"));
+        Some(Self { machine_id, product_uuid, inode })
+    }
+
+    /// Nothing that both know tells them apart.
+    fn may_be(&self, other: &Self) -> bool {
+        let agree =
+            |one: &Option<String>, other: &Option<String>| one.is_none() || other.is_none() || one == other;
+        self.inode == other.inode
+            && agree(&self.machine_id, &other.machine_id)
+            && agree(&self.product_uuid, &other.product_uuid)
+    }
 }
 
 /// Name of an attach: `who`, cut so that a node keeps all of the random part.

@@ -188,3 +188,32 @@ fn copied_directory_does_not_take_its_originals_volume() {
     let stopped = VolumeStatus { state: "detached".to_owned(), ..running };
     assert!(may_start(&mut copied, &stopped));
 }
+
+#[test]
+fn marker_of_0_1_0_and_failed_attaches_are_no_other_history() {
+    let parent = tempfile::tempdir().unwrap();
+    let text = format!(r#"{{"format":1,"volume_id":"{ID}","volume":"shop","generation":5}}"#);
+    std::fs::write(parent.path().join(NAME), text).unwrap();
+    let volume = attached("host process 7 on /var/lib/shop", 5);
+    for _ in 0..3 {
+        let mut directory = directory_of_volume(parent.path());
+        assert!(!directory.is_of_other_history(&volume) && may_start(&mut directory, &volume));
+        // The node refuses it.
+        directory.note_attaching(WHO).unwrap();
+    }
+    assert!(directory_of_volume(parent.path()).is_of_other_history(&attached("anyone", 5)));
+}
+
+#[test]
+fn place_with_an_unreadable_part_is_the_same_place() {
+    let place = |machine_id: Option<&str>, product_uuid: Option<&str>, inode| Place {
+        machine_id: machine_id.map(str::to_owned),
+        product_uuid: product_uuid.map(str::to_owned),
+        inode,
+    };
+    let as_root = place(Some("m"), Some("u"), 2);
+    assert!(as_root.may_be(&place(Some("m"), None, 2)) && place(None, None, 2).may_be(&as_root));
+    for other in [place(Some("m2"), None, 2), place(None, Some("u2"), 2), place(Some("m"), Some("u"), 3)] {
+        assert!(!as_root.may_be(&other));
+    }
+}

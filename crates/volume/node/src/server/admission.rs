@@ -6,8 +6,8 @@
 //!   pushes it out. So a peer that only holds connections open locks no other peer out.
 //! * At most [`ConnectionLimits::total`] are admitted, of which at most [`ConnectionLimits::per_volume`] name the same
 //!   volume, so one volume's clients cannot use up what all share.
-//! * Control connections name no volume. At most a quarter of all are control connections, so they leave room for those
-//!   of servers. Of these, the clients with the certificate of one volume have at most [`CONTROL_PER_VOLUME`], and those
+//! * Control connections name no volume. A quarter of all places is for them, so that neither they nor the servers use up
+//!   the places of the others. Of these, the clients with the certificate of one volume have at most [`CONTROL_PER_VOLUME`], and those
 //!   with any volume's certificate at most three quarters, so the administrator always has room.
 
 use redoubt_sync::Mutex;
@@ -115,9 +115,13 @@ impl OpenConnections {
         let of = |is_part: &dyn Fn(&Purpose) -> bool| -> usize {
             self.count.iter().filter(|(purpose, _)| is_part(purpose)).map(|(_, count)| count).sum()
         };
+        let control = (limits.total / CONTROL_SHARE).max(1).min(limits.total);
         let refused =
             |what: &str, most: usize| Err(format!("{what} its {most} connections; try again later"));
         match purpose {
+            Purpose::Volume(_) if of(&|purpose| !purpose.is_control()) >= limits.total - control => {
+                return refused("the node has", limits.total - control);
+            }
             Purpose::Volume(name) if own >= limits.per_volume => {
                 return refused(&format!("volume {name} has"), limits.per_volume);
             }
@@ -132,7 +136,6 @@ impl OpenConnections {
         if !purpose.is_control() {
             return Ok(());
         }
-        let control = (limits.total / CONTROL_SHARE).max(1);
         if of(&Purpose::is_control) >= control {
             return refused("the command has", control);
         }
@@ -237,9 +240,6 @@ impl Present<'_> {
         let mut state = self.admission.state.lock();
         // Pushed out, or the node is stopping.
         state.greeting.remove(&self.number).ok_or("the node has too many new connections; try again")?;
-        if state.admitted.len() >= limits.total {
-            return Err(format!("the node has its {} connections; try again later", limits.total));
-        }
         state.check_room(&purpose, limits)?;
         *state.count.entry(purpose.clone()).or_default() += 1;
         state.admitted.insert(self.number, (Arc::clone(connection), purpose));
