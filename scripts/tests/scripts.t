@@ -46,7 +46,7 @@ sub fetched {
         'scripts/fetch-server' => "#!/bin/sh\necho 'error: because' >&2\nexit $code\n");
     system('chmod', '755', "$folder/scripts/fetch-server") == 0 or die;
     my ($status, $output) = run_in($folder, 'env', @settings, 'bash', '-euc',
-        '. scripts/setup.sh; setup_fetched mariadb-11.4 REDOUBT_X; echo "missing: ${REDOUBT_X_MISSING:-}"');
+        '. scripts/setup.sh; setup_fetched mariadb-11.4 REDOUBT_MARIADB_11_4; echo "missing: ${REDOUBT_MARIADB_11_4_MISSING:-}"');
     my $faults = -e "$folder/faults" ? slurp("$folder/faults") : '';
     return ($status, $output, $faults);
 }
