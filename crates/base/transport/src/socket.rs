@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 /// Time without a byte before the kernel probes the peer, and interval of these probes.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_QUESTIONS: u32 = 5;
+/// Time after which the kernel closes a connection to a host that is gone.
+pub const LOST_PEER_AFTER: Duration = KEEP_ALIVE.saturating_mul(KEEP_ALIVE_QUESTIONS + 1);
 
 /// Maximum number of bytes that are read from a rejected peer.
 const SOFT_END_LIMIT_BYTES: usize = 256 << 10;

@@ -17,13 +17,12 @@ use redoubt_readers::{ViewError, ViewSource};
 use redoubt_statuspage::{PageSettings, StatusPage};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 const MIN_BATCH_LEN_BYTES: u64 = 1 << 20;
 /// How long the end of the node waits for a line of its log.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
-const LOG_PAUSE: Duration = Duration::from_millis(10);
 /// Interval between reports of a pending stop.
 const STOP_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -123,10 +122,13 @@ fn watch_stop(node: &Node, timeout: Duration) {
 
 /// Logs, but does not wait for the reader of a full pipe: the node must end without one.
 fn say_briefly(say: impl FnOnce() + Send + 'static) {
-    let Ok(saying) = std::thread::Builder::new().name("stop-report".to_owned()).spawn(say) else { return };
-    let start = Instant::now();
-    while !saying.is_finished() && start.elapsed() < LOG_PATIENCE {
-        std::thread::sleep(LOG_PAUSE);
+    let (said, done) = mpsc::channel();
+    let saying = spawn("stop-report", move || {
+        say();
+        let _ = said.send(());
+    });
+    if saying.is_ok() {
+        let _ = done.recv_timeout(LOG_PATIENCE);
     }
 }
 

@@ -22,6 +22,7 @@ use crate::server::Server;
 use crate::volumes;
 use datadir::DataDirectory;
 use redoubt_transport::Connector;
+use redoubt_transport::socket::LOST_PEER_AFTER;
 use redoubt_wire::ServerVersion;
 use redoubt_wire::control::{Reply, Request, VolumeStatus};
 use std::os::unix::process::CommandExt;
@@ -30,8 +31,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use unsent::Unsent;
 
-/// Time in which a node finds out that a host is gone: connections to it are probed after 10 s, five times.
-const LOST_SERVER_TIMEOUT: Duration = Duration::from_secs(75);
+/// Time in which a node finds out that a server's host is gone, and some more.
+const LOST_SERVER_TIMEOUT: Duration = LOST_PEER_AFTER.saturating_add(Duration::from_secs(15));
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of a server on a volume besides its own command.

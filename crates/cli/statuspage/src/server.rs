@@ -201,9 +201,9 @@ fn respond(request: &Request<Incoming>, served: &Served) -> Response<Full<Bytes>
     let path = request.uri().path();
     // Probes come under any name, and without one. The reason is for allowed names only, because it names volumes,
     // and any other name may be that of a page in a browser.
-    let is_probe = site.check(path).is_some();
+    let health = site.check(path);
     let is_allowed = host_is_allowed(request.headers(), &served.names);
-    let (status, media_type, body) = if !is_probe && !is_allowed {
+    let (status, media_type, body) = if health.is_none() && !is_allowed {
         refused(
             StatusCode::MISDIRECTED_REQUEST,
             format!(
@@ -217,7 +217,7 @@ fn respond(request: &Request<Incoming>, served: &Served) -> Response<Full<Bytes>
             "Only GET and HEAD: nothing can be changed here.\n".to_owned(),
         )
     } else {
-        match (site.check(path), find(path, site.as_ref())) {
+        match (health, find(path, site.as_ref())) {
             (Some(Health::Passes), _) => (StatusCode::OK, TEXT, Bytes::from_static(b"ok\n")),
             (Some(Health::Fails(_)), _) if !is_allowed => {
                 refused(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned())

@@ -7,8 +7,9 @@
 //! * At most [`ConnectionLimits::total`] are admitted, of which at most [`ConnectionLimits::per_volume`] name the same
 //!   volume, so one volume's clients cannot use up what all share.
 //! * Control connections name no volume. A quarter of all places is for them, so that neither they nor the servers use up
-//!   the places of the others. Of these, the clients with the certificate of one volume have at most [`CONTROL_PER_VOLUME`], and those
-//!   with any volume's certificate at most three quarters, so the administrator always has room.
+//!   the places of the others. Of these, the clients with the certificate of one volume have at most
+//!   [`CONTROL_PER_VOLUME`], and those with any volume's certificate at most three quarters, so the administrator always
+//!   has room.
 
 use redoubt_sync::Mutex;
 use redoubt_transport::{Connection, Identity};
@@ -19,10 +20,11 @@ use std::time::Duration;
 
 /// Control connections of clients with the certificate of one volume.
 const CONTROL_PER_VOLUME: usize = 32;
-/// One of so many admitted connections may be a control connection.
+/// One of so many places is for control connections.
 const CONTROL_SHARE: usize = 4;
 /// One of so many control connections is kept for the administrator.
 const ADMINISTRATOR_SHARE: usize = 4;
+const _: () = assert!(CONTROL_SHARE > 1 && ADMINISTRATOR_SHARE > 1, "both sides have places");
 
 /// How many connections a node serves and how long it waits for them.
 #[derive(Clone, Debug)]
@@ -32,6 +34,7 @@ pub struct ConnectionLimits {
     /// Time for TLS and Hello together. Default 10 s.
     pub greeting_timeout: Duration,
     /// Connections that have. Default 4096, or half of the descriptors the process may have open, if that is less.
+    /// A quarter of them is for control connections.
     pub total: usize,
     /// Of these, the connections of one volume; a server has at most 66. Default 256.
     pub per_volume: usize,
