@@ -9,38 +9,41 @@ use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
 use std::panic::PanicHookInfo;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::{Directive, LevelFilter};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Starts logging.
 pub fn start(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("REDOUBT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter.add_directive(own_events()))
+    let levels = std::env::var("REDOUBT_LOG").unwrap_or_default();
+    let lines = tracing_subscriber::fmt::layer()
         .with_ansi(format == LogFormat::Text && std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .with_target(false)
         // Without this, a failed write to standard error would be reported on standard error, and panic.
         .log_internal_errors(false);
     match format {
-        LogFormat::Text => lines.init(),
-        // Fields of the event beside `timestamp` and `level`, as log collectors expect them; no span is ever open.
+        LogFormat::Text => tracing_subscriber::registry().with(lines.with_filter(filter(&levels))).init(),
         LogFormat::Json => {
-            lines.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+            // Fields of the event beside `timestamp` and `level`, as log collectors expect them; no span is ever open.
+            let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
+            tracing_subscriber::registry().with(lines.with_filter(filter(&levels))).init();
             std::panic::set_hook(Box::new(report_panic));
         }
     }
 }
 
+/// Which events are logged, for a value of `REDOUBT_LOG` such as `debug` or `info,redoubt_node=debug`. With an empty value
+/// or one that cannot be read, those of level `info`. Events of this module are always logged.
+fn filter(levels: &str) -> Targets {
+    let info = || Targets::new().with_default(LevelFilter::INFO);
+    let levels = if levels.is_empty() { info() } else { levels.parse().unwrap_or_else(|_| info()) };
+    levels.with_target(module_path!(), LevelFilter::ERROR)
+}
+
 /// Reports the error that ends the node.
 pub fn report_failure(error: &CliError) {
     tracing::error!(event = "node_failed", %error, "the node ends with an error");
-}
-
-/// Events of this module are always logged.
-fn own_events() -> Directive {
-    // Of the form that the parser accepts; otherwise the usual level applies.
-    format!("{}=error", module_path!()).parse().unwrap_or_else(|_| LevelFilter::ERROR.into())
 }
 
 fn report_panic(info: &PanicHookInfo<'_>) {
@@ -82,16 +85,13 @@ mod tests {
     }
 
     /// A thread with a log of its own panics. Other threads of this program keep their hook.
-    fn panic_with_filter(filter: &str) -> String {
+    fn panic_with_filter(levels: &str) -> String {
         const THREAD: &str = "volume-shop";
         let lines = Lines::default();
         let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(EnvFilter::new(filter).add_directive(own_events()))
-            .with_writer(move || writer.clone())
-            .json()
-            .flatten_event(true)
-            .finish();
+        let layer =
+            tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).json().flatten_event(true);
+        let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter(levels)));
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if std::thread::current().name() == Some(THREAD) { report_panic(info) } else { before(info) }
