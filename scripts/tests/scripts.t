@@ -122,13 +122,15 @@ sub stub_test {
 is($code, 0, 'exit status of a runner that passes');
 like($said, qr/^error: failed: clippy \(exit status 101\)$/m, 'message of a failed step');
 like($said, qr/^runner: .*--stage lint --stage unit --stage volume --stage smoke$/m, 'runner after a failed step');
-like($said, qr/^clippy: exit status 101\nclippy-default: exit status 101$/m, 'list of failed steps');
+like($said, qr/^clippy: exit status 101$/m, 'list of failed steps');
+($code, $said) = stub_test('[ "$1" != clippy ] || exit 101', '--stage', 'lint,checked');
+like($said, qr/^clippy: exit status 101\nclippy-default: exit status 101$/m, 'list of two failed steps');
 ($code, $said) = stub_test('[ "$1" != build ] || exit 101', '--stage', 'lint');
 is($code, 1, 'exit status after a failed build');
 like($said, qr/nothing to test without: build; .*\nFailed before that:\n  build: exit status 101/, 'list after a failed build');
 is($said =~ /^runner/m ? 'started' : 'not started', 'not started', 'runner after a failed build');
-($code, $said) = stub_test('exit 0', '--stage', 'lint');
-like($said, qr/^== shipped-check\n.*^runner: [^\n]*--stage lint$/ms, 'runner in stage lint');
+($code, $said) = stub_test('exit 0', '--stage', 'checked');
+like($said, qr/^== shipped-check\n.*^== fuzz-programs\n.*^runner: [^\n]*--stage checked$/ms, 'runner in stage checked');
 ($code, $said) = stub_test('[ "$1" != build ] || exec sleep 1000', '--stage', 'unit', '--limit', '3');
 is($code, 1, 'exit status at the limit');
 like($said, qr/^  build: ended after its limit of \d s$/m, 'list at the limit');
