@@ -49,8 +49,28 @@
       mountPath: /var/lib/redoubt
     {{- if .Values.node.tlsSecret }}
     - name: tls
-      mountPath: /etc/redoubt/tls
+      mountPath: /etc/redoubt/tls/node
+      subPath: node
+      readOnly: true
     {{- end }}
+{{- end -}}
+
+{{/* What the server's image has to know of the volume, for the container that makes it and the one that uses it. */}}
+{{- define "redoubt.volume" -}}
+- name: REDOUBT_VOLUME
+  value: {{ .Values.server.volume | quote }}
+{{- if .Values.server.rootPasswordSecret }}
+- name: MARIADB_ROOT_PASSWORD_FILE
+  value: /run/secrets/root/password
+{{- end }}
+{{- end -}}
+
+{{- define "redoubt.volumeMounts" -}}
+{{- if .Values.server.rootPasswordSecret }}
+- name: root-password
+  mountPath: /run/secrets/root
+  readOnly: true
+{{- end }}
 {{- end -}}
 
 {{- define "redoubt.security" -}}
