@@ -464,7 +464,7 @@ impl<'v> Parser<'v> {
             StreamFrame::Rename { from, to } => effects = names.rename(&text_path(from)?, &text_path(to)?),
             StreamFrame::Unlink { path } => effects = names.unlink(&text_path(path)?),
             StreamFrame::Mkdir { path, mode } => names.mkdir(&text_path(path)?, mode),
-            StreamFrame::Rmdir { path } => names.rmdir(&text_path(path)?),
+            StreamFrame::Rmdir { path } => effects = names.rmdir(&text_path(path)?),
             StreamFrame::BindSpace { path, space } => effects = names.bind_space(&text_path(path)?, space),
             StreamFrame::SystemFiles(files) => names.set_system_files(&files)?,
             StreamFrame::LogFile { file_size_bytes, header, checkpoints, .. } => {

@@ -340,9 +340,22 @@ impl Namespace {
         self.tables.set_directory(path, Some(mode));
     }
 
-    /// A directory was removed.
-    pub fn rmdir(&mut self, path: &str) {
+    /// A directory was removed. It was empty, or the server could not have removed it: plain files that
+    /// an administrator removed without the server (`rm` in the data directory) go with it. Tablespaces stay, as their
+    /// removal is in the redo.
+    pub fn rmdir(&mut self, path: &str) -> Vec<Effect> {
+        let prefix = format!("{path}/");
+        let is_plain = |path: &String| {
+            let entry = self.tables.file_at(path).and_then(|file| self.tables.files().get(&file));
+            entry.is_some_and(|entry| !entry.tablespace) && !self.is_log_file(path)
+        };
+        let gone: Vec<_> = self.tables.paths_below(&prefix).into_iter().filter(is_plain).collect();
+        let effects = gone.iter().flat_map(|file| self.unlink(file)).collect();
+        for directory in self.tables.directories_below(&prefix) {
+            self.tables.set_directory(&directory, None);
+        }
         self.tables.set_directory(path, None);
+        effects
     }
 
     /// The redo log file has this shape now.

@@ -132,6 +132,25 @@ fn replacing_a_plain_file_by_rename_drops_the_old_one() {
 }
 
 #[test]
+fn files_removed_by_hand_go_with_their_directory() {
+    let mut names = Namespace::default();
+    names.mkdir("d", 0o700);
+    names.mkdir("d/below", 0o700);
+    names.mkdir("d2", 0o700);
+    let (stray, _) = names.create("d/out.csv", FileKind::Plain, 0o660);
+    let (below, _) = names.create("d/below/x", FileKind::Plain, 0o660);
+    names.create("d2/t.frm", FileKind::Plain, 0o660);
+    names.create("d/t.ibd", FileKind::Tablespace, 0o660);
+    assert_eq!(names.rmdir("d"), [Effect::PlainGone(below), Effect::PlainGone(stray)]);
+    assert_eq!(names.directories().collect::<Vec<_>>(), [("d2", 0o700)]);
+    assert!(
+        names.file_at("d/out.csv").is_none()
+            && names.file_at("d/t.ibd").is_some()
+            && names.file_at("d2/t.frm").is_some()
+    );
+}
+
+#[test]
 fn paths_out_of_the_volume_stop_the_parser() {
     let mut names = Namespace::default();
     let result = names.file_record(SpaceId(5), &FileRecord::Create { path: b"/elsewhere/t.ibd" }, LSN);

@@ -247,8 +247,15 @@ impl Naive {
         self.directories.insert(path.to_owned(), mode);
     }
 
-    pub fn rmdir(&mut self, path: &str) {
-        self.directories.remove(path);
+    pub fn rmdir(&mut self, path: &str) -> Vec<Effect> {
+        let is_below = |other: &str| other.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
+        let plain = self.files.values().filter(|entry| !entry.tablespace);
+        let mut files: Vec<_> = plain.map(|entry| entry.path.clone()).collect();
+        files.retain(|file| is_below(file));
+        files.sort();
+        let effects = files.iter().flat_map(|file| self.unlink(file)).collect();
+        self.directories.retain(|directory, _| directory != path && !is_below(directory));
+        effects
     }
 
     pub fn set_log_file(&mut self, entry: LogFileEntry) {

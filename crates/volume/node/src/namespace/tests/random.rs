@@ -78,8 +78,7 @@ impl Pair {
             }
             11 => {
                 let path = self.directory();
-                self.names.rmdir(&path);
-                self.naive.rmdir(&path);
+                return (self.names.rmdir(&path), self.naive.rmdir(&path));
             }
             12 => {
                 let len_bytes = self.random.u64(..4);
