@@ -1,7 +1,7 @@
 //! One module per kind of file, with its reads, writes and syncs.
 //!
 //! Each gets a [`crate::content::Content`], and, where files are opened or renamed, the table of its own files. None
-//! depends on the tracked descriptors, or on the process's active library. [`mapping`] is of plain files,
+//! depends on the tracked descriptors, or on the process's active library. [`mapping`] and [`written_stream`] are of plain files,
 //! [`log_memory`] and [`log_read`] are parts of redo logs, and [`local_log`] a mode of its own, without a node.
 //! Builds without the feature `experimental-devices` refuse that mode.
 //!
@@ -16,3 +16,4 @@ pub mod plain;
 pub mod redo_files;
 pub mod redo_log;
 pub mod tablespace;
+pub mod written_stream;

@@ -19,6 +19,8 @@ redoubt_test_support::children!(
     make_directories,
     make_refused_calls,
     change_through_a_long_mapping,
+    write_a_log_by_lines,
+    write_streams,
     import_tablespaces,
     die_during_an_import,
     open_half_a_table,
@@ -295,6 +297,162 @@ fn change_through_a_long_mapping() {
         succeeded(libc::munmap(mapped, 3 * 4096));
     }
     close(fd);
+}
+
+/// A stream of the C library.
+struct Stream(*mut libc::FILE);
+
+impl Stream {
+    fn open(name: &str, mode: &str) -> Self {
+        let (name, mode) = (path(name), path(mode));
+        // SAFETY: NUL-terminated texts.
+        Self::checked(unsafe { libc::fopen(name.as_ptr(), mode.as_ptr()) })
+    }
+
+    fn on(fd: RawFd, mode: &str) -> Self {
+        let mode = path(mode);
+        // SAFETY: a NUL-terminated text.
+        Self::checked(unsafe { libc::fdopen(fd, mode.as_ptr()) })
+    }
+
+    fn checked(file: *mut libc::FILE) -> Self {
+        assert!(!file.is_null(), "{}", std::io::Error::last_os_error());
+        Self(file)
+    }
+
+    fn write(&self, text: &str) {
+        // SAFETY: an open stream, and bytes that are valid for their length.
+        let written = unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), self.0) };
+        assert_eq!(written, text.len());
+    }
+
+    fn seek(&self, offset_bytes: i64) {
+        // SAFETY: an open stream.
+        succeeded(unsafe { libc::fseek(self.0, offset_bytes, libc::SEEK_SET) });
+    }
+
+    fn flush(&self) {
+        // SAFETY: an open stream.
+        succeeded(unsafe { libc::fflush(self.0) });
+    }
+
+    fn close(self) {
+        // SAFETY: an open stream, which nothing uses afterwards.
+        succeeded(unsafe { libc::fclose(self.0) });
+    }
+}
+
+const LINES: usize = 2000;
+const LINE: &str = "a line of a log that is flushed line by line\n";
+
+#[test]
+fn log_flushed_by_lines_costs_what_is_written() {
+    let node = ModelNode::start();
+    as_server("write_a_log_by_lines", &node);
+    let model = node.model.lock().unwrap();
+    let log = &model.plain[&b"d/host.err"[..]];
+    assert_eq!(log.len(), (LINES + 1) * LINE.len());
+    assert!(log.chunks(LINE.len()).all(|line| line == LINE.as_bytes()));
+    // The content before the stream is sent once, too.
+    let sent = model.written_bytes;
+    assert!(sent < 2 * log.len() as u64, "{sent} for {}", log.len());
+}
+
+/// A child process.
+fn write_a_log_by_lines() {
+    let fd = open("d/host.err");
+    write(fd, LINE);
+    close(fd);
+    let log = Stream::open("d/host.err", "a");
+    for _ in 0..LINES {
+        log.write(LINE);
+        log.flush();
+    }
+    log.close();
+}
+
+#[test]
+fn streams_are_followed_wherever_they_write() {
+    let node = ModelNode::start();
+    as_server("write_streams", &node);
+    let model = node.model.lock().unwrap();
+    for (name, content) in [
+        ("back-flushed", "0123xx67"),
+        ("back-closed", "0123xx67"),
+        ("updated", "uvxyef"),
+        ("rewound", "89abcdef"),
+        ("descriptor", "one two three"),
+        ("renamed", "before after"),
+        ("replaced", "second"),
+    ] {
+        let found = model.plain.get(format!("d/{name}").as_bytes());
+        assert_eq!(found.map(|content| String::from_utf8_lossy(content)).as_deref(), Some(content), "{name}");
+    }
+    assert!(!model.plain.contains_key(&b"d/name"[..]));
+}
+
+/// A child process.
+fn write_streams() {
+    for (name, is_flushed) in [("d/back-flushed", true), ("d/back-closed", false)] {
+        let stream = Stream::open(name, "w");
+        stream.write("01234567");
+        stream.flush();
+        stream.seek(4);
+        stream.write("xx");
+        if is_flushed {
+            // The end of the process sends nothing.
+            stream.flush();
+        } else {
+            stream.seek(8);
+            stream.close();
+        }
+    }
+    // As long as before, and at the end again.
+    let stream = Stream::open("d/rewound", "w");
+    stream.write("01234567");
+    stream.flush();
+    stream.seek(0);
+    stream.write("89abcdef");
+    stream.flush();
+
+    let fd = open("d/updated");
+    write(fd, "abcdef");
+    close(fd);
+    let stream = Stream::open("d/updated", "r+");
+    stream.write("uv");
+    stream.flush();
+    stream.seek(2);
+    stream.write("xy");
+    stream.flush();
+    stream.close();
+
+    let fd = open("d/descriptor");
+    write(fd, "one ");
+    let stream = Stream::on(fd, "w");
+    stream.write("two ");
+    stream.flush();
+    stream.write("three");
+    stream.close();
+    // The number belongs to another file now.
+    let other = open("d/other");
+    assert_eq!(other, fd);
+    write(other, "of the next file");
+    close(other);
+
+    let stream = Stream::open("d/name", "a");
+    stream.write("before ");
+    stream.flush();
+    std::fs::rename("d/name", "d/renamed").unwrap();
+    stream.write("after");
+    stream.close();
+
+    let first = Stream::open("d/replaced", "w");
+    first.write("the first content");
+    first.close();
+    let second = Stream::open("d/replaced", "w");
+    second.write("second");
+    second.flush();
+    second.close();
 }
 
 const PAGE_BYTES: usize = 16384;

@@ -91,6 +91,10 @@ redoubt_interpose::next_definitions! {
     fdopen c"fdopen" (fd: c_int, mode: *const c_char) -> *mut libc::FILE;
     fclose c"fclose" (file: *mut libc::FILE) -> c_int;
     fflush c"fflush" (file: *mut libc::FILE) -> c_int;
+    fseek c"fseek" (file: *mut libc::FILE, offset: libc::c_long, whence: c_int) -> c_int;
+    fseeko64 c"fseeko64" (file: *mut libc::FILE, offset: off64_t, whence: c_int) -> c_int;
+    rewind c"rewind" (file: *mut libc::FILE) -> ();
+    fsetpos64 c"fsetpos64" (file: *mut libc::FILE, position: *const c_void) -> c_int;
     mkostemps64 c"mkostemps64" (template: *mut c_char, suffix_len: c_int, flags: c_int) -> c_int;
     splice c"splice"
         (from: c_int, from_at: *mut off64_t, to: c_int, to_at: *mut off64_t, len: size_t, flags: c_uint) -> ssize_t;

@@ -92,7 +92,7 @@ fn track(library: &Library, fd: RawFd, target: Target, flags: i32) -> Result<Raw
 }
 
 /// False: the number is too large.
-fn track_opened(library: &Library, fd: RawFd, target: Target, flags: i32) -> bool {
+pub fn track_opened(library: &Library, fd: RawFd, target: Target, flags: i32) -> bool {
     let is_tracked = library.fds.insert(fd, Arc::new(OpenFile::new(target, flags)));
     if !is_tracked {
         too_large(fd);

@@ -17,6 +17,7 @@ use crate::kinds::plain::PlainFiles;
 use crate::kinds::redo_files::RedoFiles;
 use crate::kinds::redo_log::RedoLog;
 use crate::kinds::tablespace::Tablespaces;
+use crate::kinds::written_stream::WrittenStream;
 use redoubt_locks::IgnorePoison;
 use redoubt_transport::ClientTls;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -45,8 +46,8 @@ pub struct Library {
     pub mappings: Mappings,
     /// Tracked descriptors.
     pub fds: FdTable<OpenFile>,
-    /// Streams opened for writing with fopen: address, path.
-    pub stdio: Mutex<Vec<(usize, Vec<u8>)>>,
+    /// stdio streams that are open for writing, by their addresses.
+    pub stdio: Mutex<Vec<(usize, Arc<WrittenStream>)>>,
     started: OnceLock<()>,
     images_wanted: Mutex<Option<Receiver<ImageWanted>>>,
 }

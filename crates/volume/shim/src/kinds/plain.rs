@@ -31,6 +31,8 @@ pub struct PlainFile {
     /// Held from a local change until its frame is in the stream.
     order: Mutex<()>,
     unsynced: AtomicU64,
+    /// Changes through descriptors and mappings so far.
+    changes: AtomicU64,
 }
 
 /// All known plain files.
@@ -46,7 +48,21 @@ impl PlainFile {
     /// The file at `path`. `before`: the end of the stream; a sync also waits for writes to the file through an
     /// earlier descriptor.
     pub fn new(path: &[u8], before: Seq) -> Self {
-        Self { name: Name::new(path), order: Mutex::default(), unsynced: AtomicU64::new(before.0) }
+        Self {
+            name: Name::new(path),
+            order: Mutex::default(),
+            unsynced: AtomicU64::new(before.0),
+            changes: AtomicU64::new(0),
+        }
+    }
+
+    /// Changes through descriptors and mappings so far: a stdio stream on the file does not see them.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     fn sent(&self, end: Seq) {
@@ -71,6 +87,55 @@ impl PlainFile {
         Ok(())
     }
 
+    /// Sends the local file as it is. `sent_before`, given descriptor and length, returns the beginning that the node has
+    /// already; with `None` the file begins empty there. Returns what the node has now; `None` if the file has no name any
+    /// more.
+    ///
+    /// # Errors
+    /// That of the local calls, or `EIO`.
+    pub fn send_content(
+        &self,
+        content: &Content,
+        lock: &NamesLock<'_>,
+        sent_before: impl FnOnce(RawFd, u64) -> Result<Option<Prefix>, Errno>,
+    ) -> Result<Option<Prefix>, Errno> {
+        let Some(path) = self.name.path(lock) else { return Ok(None) };
+        let local = absolute(&content.datadir, &path)?;
+        let fd = real::open_file(&local, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+        let result = self.send_open_file(content, lock, fd, &path, sent_before);
+        let _ = real::close_file(fd);
+        result.map(Some)
+    }
+
+    fn send_open_file(
+        &self,
+        content: &Content,
+        lock: &NamesLock<'_>,
+        fd: RawFd,
+        path: &[u8],
+        sent_before: impl FnOnce(RawFd, u64) -> Result<Option<Prefix>, Errno>,
+    ) -> Result<Prefix, Errno> {
+        let status = real::status(fd)?;
+        if !status.is_regular {
+            message::error(&format!(
+                "{} is not a regular file and cannot be replicated",
+                message::show(path)
+            ));
+            return Err(Errno(libc::EPERM));
+        }
+        let _order = self.order.lock().ignore_poison();
+        let mut prefix = match sent_before(fd, status.len_bytes)? {
+            Some(prefix) => prefix,
+            None => {
+                let create = StreamFrame::Create { path, kind: FileKind::Plain, mode: status.mode };
+                self.sent(content.stream.append(&create)?);
+                Prefix::default()
+            }
+        };
+        read_from(fd, &mut prefix, |at, bytes| self.send(content, lock, bytes, at))?;
+        Ok(prefix)
+    }
+
     /// Writes at `at`, or at the file position. `is_mapped`: some file may have changed through a mapping.
     ///
     /// # Errors
@@ -86,6 +151,7 @@ impl PlainFile {
     ) -> Result<usize, Errno> {
         let lock = content.names.lock_shared();
         let _order = self.order.lock().ignore_poison();
+        self.changed();
         let before = match at {
             Some(at) if !flags.appends() && !is_mapped => old_bytes(fd, bytes.len(), at),
             _ => Vec::new(),
@@ -129,6 +195,7 @@ impl PlainFile {
     ) -> Result<(), Errno> {
         let lock = content.names.lock_shared();
         let _order = self.order.lock().ignore_poison();
+        self.changed();
         local()?;
         let Some(path) = self.name.path(&lock) else { return Ok(()) };
         let len_bytes = real::status(fd)?.len_bytes;
@@ -154,6 +221,7 @@ impl PlainFile {
     pub fn mapped_bytes(&self, content: &Content, bytes: &[u8], offset_bytes: u64) -> Result<(), Errno> {
         let lock = content.names.lock_shared();
         let _order = self.order.lock().ignore_poison();
+        self.changed();
         self.send(content, &lock, bytes, offset_bytes)
     }
 
@@ -242,6 +310,22 @@ pub fn open(
     Ok((fd, file))
 }
 
+/// Beginning of a file as it was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prefix {
+    /// Its length.
+    pub len_bytes: u64,
+    /// CRC-32C of it.
+    pub crc: u32,
+}
+
+impl Prefix {
+    fn add(&mut self, bytes: &[u8]) {
+        self.len_bytes += bytes.len() as u64;
+        self.crc = crc32c::crc32c_append(self.crc, bytes);
+    }
+}
+
 /// Sends the current content of a local file. The file was written by calls that are not intercepted (stdio), or got
 /// a replicated name.
 ///
@@ -253,42 +337,41 @@ pub fn send_whole(
     lock: &NamesLock<'_>,
     path: &[u8],
 ) -> Result<(), Errno> {
-    let local = absolute(&content.datadir, path)?;
-    let fd = real::open_file(&local, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
-    let result = send_open_file(content, files, lock, fd, path);
-    let _ = real::close_file(fd);
-    result
+    known(content, files, path).send_content(content, lock, |_, _| Ok(None)).map(drop)
 }
 
-fn send_open_file(
-    content: &Content,
-    files: &PlainFiles,
-    lock: &NamesLock<'_>,
+/// Bytes of a local file from `prefix` to its end, in pieces.
+fn read_from(
     fd: RawFd,
-    path: &[u8],
+    prefix: &mut Prefix,
+    mut piece: impl FnMut(u64, &[u8]) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    let status = real::status(fd)?;
-    if !status.is_regular {
-        message::error(&format!("{} is not a regular file and cannot be replicated", message::show(path)));
-        return Err(Errno(libc::EPERM));
-    }
-    let file = known(content, files, path);
-    let _order = file.order.lock().ignore_poison();
-    file.sent(content.stream.append(&StreamFrame::Create {
-        path,
-        kind: FileKind::Plain,
-        mode: status.mode,
-    })?);
-    let mut buffer = vec![0; PIECE_BYTES.min(status.len_bytes as usize + 1)];
-    let mut at = 0;
+    let rest = real::status(fd)?.len_bytes.saturating_sub(prefix.len_bytes);
+    let mut buffer = vec![0; PIECE_BYTES.min(rest as usize + 1)];
     loop {
-        let len = real::read_at(fd, &mut buffer, at)?;
+        let len = real::read_at(fd, &mut buffer, prefix.len_bytes)?;
         if len == 0 {
             return Ok(());
         }
-        file.send(content, lock, buffer.get(..len).ok_or(Errno::EIO)?, at)?;
-        at += len as u64;
+        let bytes = buffer.get(..len).ok_or(Errno::EIO)?;
+        piece(prefix.len_bytes, bytes)?;
+        prefix.add(bytes);
     }
+}
+
+/// The first `len_bytes` bytes of a local file.
+pub fn prefix_of(fd: RawFd, len_bytes: u64) -> Result<Prefix, Errno> {
+    let mut prefix = Prefix::default();
+    let mut buffer = vec![0; PIECE_BYTES.min(len_bytes as usize)];
+    while prefix.len_bytes < len_bytes {
+        let wanted = PIECE_BYTES.min((len_bytes - prefix.len_bytes) as usize);
+        let buffer = buffer.get_mut(..wanted).ok_or(Errno::EIO)?;
+        match real::read_at(fd, buffer, prefix.len_bytes)? {
+            0 => break,
+            len => prefix.add(buffer.get(..len).ok_or(Errno::EIO)?),
+        }
+    }
+    Ok(prefix)
 }
 
 #[cfg(test)]

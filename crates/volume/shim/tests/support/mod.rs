@@ -54,6 +54,8 @@ pub struct Model {
     system_files: Vec<stream::SystemFile>,
     /// Plain files.
     pub plain: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Bytes written to plain files.
+    pub written_bytes: u64,
     /// Directories made.
     pub directories: BTreeSet<Vec<u8>>,
     /// Counters as last reported.
@@ -282,6 +284,7 @@ impl Model {
             }
             StreamFrame::Write { path, offset_bytes, data } => match self.plain.get_mut(*path) {
                 Some(file) => {
+                    self.written_bytes += data.len() as u64;
                     let start = *offset_bytes as usize;
                     file.resize(file.len().max(start + data.len()), 0);
                     file[start..start + data.len()].copy_from_slice(data);
