@@ -10,6 +10,7 @@ pub mod fill;
 pub mod group;
 pub mod marker;
 pub mod older_copy;
+pub mod purged;
 pub mod unsent;
 
 use crate::control::Client;
@@ -47,6 +48,8 @@ pub struct AttachOptions<'a> {
     pub no_takeover: bool,
     /// Accept a node that has an older copy of the volume.
     pub accept_older: bool,
+    /// Plain files that are missing in the data directory were removed on purpose: remove them from the volume, too.
+    pub accept_removed: bool,
     /// Tables may be encrypted: the node gets their pages in clear.
     pub clear_pages: bool,
     /// Compression on the wire: `0`, `1` or `auto`.
@@ -131,12 +134,17 @@ fn attach_volume<'a>(
     }
     let owner = datadir::owner_for(server)?;
     unsent.prepare(&first.volume.volume_id, owner)?;
-    let filled = directory.prepare(&mut client, server)?;
+    let missing = directory.missing(&first.volume, options.accept_removed)?;
+    let mut filled = directory.prepare(&mut client, server, missing)?;
     // Again: the node closes a connection that has been idle for long, and the volume may be another server's by now.
     let mut client = Client::connect(connector)?;
     let now = look.at_volume(&mut directory, &unsent)?;
     // An attach elsewhere since the first look is refused; one from here, whose answer was lost, is not.
     let seen = if directory.made_last_attach(&now.volume) { &now } else { &first };
+    if now.volume.generation != first.volume.generation {
+        // Another server may have made files of these names.
+        filled.removed.clear();
+    }
     let seen_generation = client.seen_generation(seen.volume.generation);
     // The first look decided that nothing was sent, so it counts even if the second one finds nothing to accept.
     let is_older = first.accepted.is_some() || now.accepted.is_some();

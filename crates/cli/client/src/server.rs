@@ -87,6 +87,11 @@ impl Server {
         })
     }
 
+    /// Directories for temporary files in the data directory, relative to it.
+    pub fn temporary_directories(&self) -> Vec<String> {
+        temporary_directories(&self.settings, &self.datadir)
+    }
+
     /// Arguments of the server: the user's, and the additions of Redoubt.
     ///
     /// The contents of the data directory count: they are the volume's by now.
@@ -309,27 +314,38 @@ pub fn option_file_arguments(binary: &Path, user_arguments: &[String]) -> Result
     Ok(text.split_whitespace().filter(|word| word.starts_with("--")).map(str::to_owned).collect())
 }
 
+fn value<'s>(settings: &'s Settings, option: &str) -> Option<&'s str> {
+    settings.get(option).map(String::as_str).filter(|value| !value.is_empty() && !value.starts_with('('))
+}
+
+/// The name of a path within the data directory, which is given without links.
+fn within(path: &str, datadir: &Path) -> Option<String> {
+    let path = Path::new(path);
+    let path =
+        if path.is_absolute() { path.canonicalize().unwrap_or(path.to_owned()) } else { path.to_owned() };
+    let relative = path.strip_prefix(datadir).unwrap_or(&path);
+    let plain = |part: std::path::Component<'_>| match part {
+        std::path::Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+        _ => None,
+    };
+    let parts = relative.components().filter(|part| *part != std::path::Component::CurDir);
+    // A path out of the data directory, and the data directory itself, are no names in it.
+    let name = parts.map(plain).collect::<Option<Vec<_>>>()?.join("/");
+    // The library gets the list with colons between the names.
+    (!name.is_empty() && !name.contains([':', '*'])).then_some(name)
+}
+
+/// Directories for temporary files, in the data directory.
+fn temporary_directories(settings: &Settings, datadir: &Path) -> Vec<String> {
+    let options = ["tmpdir", "slave-load-tmpdir", "replica-load-tmpdir", "innodb-tmpdir"];
+    let lists = options.iter().filter_map(|option| value(settings, option));
+    lists.flat_map(|list| list.split(':')).filter_map(|path| within(path, datadir)).collect()
+}
+
 /// Names in the data directory that are this host's own business; those of directories also with `/*`.
 fn local_files(settings: &Settings, datadir: &Path) -> Vec<String> {
-    let value = |option: &str| {
-        settings.get(option).map(String::as_str).filter(|value| !value.is_empty() && !value.starts_with('('))
-    };
-    let within = |path: &str| {
-        // The data directory is given without links.
-        let path = Path::new(path);
-        let path =
-            if path.is_absolute() { path.canonicalize().unwrap_or(path.to_owned()) } else { path.to_owned() };
-        let relative = path.strip_prefix(datadir).unwrap_or(&path);
-        let plain = |part: std::path::Component<'_>| match part {
-            std::path::Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
-            _ => None,
-        };
-        let parts = relative.components().filter(|part| *part != std::path::Component::CurDir);
-        // A path out of the data directory, and the data directory itself, are no names in it.
-        let name = parts.map(plain).collect::<Option<Vec<_>>>()?.join("/");
-        // The library gets the list with colons between the names.
-        (!name.is_empty() && !name.contains([':', '*'])).then_some(name)
-    };
+    let value = |option: &str| value(settings, option);
+    let within = |path: &str| within(path, datadir);
     let mut names = Vec::new();
     for option in ["pid-file", "log-error", "general-log-file", "slow-query-log-file", "socket"] {
         names.extend(value(option).and_then(within));
@@ -340,9 +356,7 @@ fn local_files(settings: &Settings, datadir: &Path) -> Vec<String> {
     // Directories that the server makes no databases of.
     let mut directories = vec![LOST_AND_FOUND.to_owned()];
     directories.extend(value("ignore-db-dirs").unwrap_or_default().split(',').filter_map(within));
-    for option in ["tmpdir", "slave-load-tmpdir", "replica-load-tmpdir", "innodb-tmpdir"] {
-        directories.extend(value(option).unwrap_or_default().split(':').filter_map(within));
-    }
+    directories.extend(temporary_directories(settings, datadir));
     names.extend(directories.into_iter().flat_map(|name| [format!("{name}/*"), name]));
     names
 }

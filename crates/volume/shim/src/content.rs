@@ -11,6 +11,7 @@ pub mod need;
 pub mod new_page;
 pub mod page_cache;
 pub mod read_ahead;
+pub mod removed_files;
 pub mod unchanged;
 pub mod verify;
 

@@ -71,6 +71,10 @@ pub struct RunArguments {
     /// transactions that were acknowledged after that copy are lost.
     #[arg(long, conflicts_with_all = ["local_log", "reader"])]
     pub accept_older: bool,
+    /// Files of the volume (not of InnoDB) that are missing in the data directory were removed there on purpose: remove them
+    /// from the volume, too. Without this option they come back, except binary logs that their index no longer names.
+    #[arg(long, conflicts_with_all = ["local_log", "reader"])]
+    pub accept_removed: bool,
     /// Compare dropped page writes with the node's pages: all, 1/N of them, or off. A difference stops the volume.
     #[arg(long, value_name = "all|1/N|off", default_value = "off", value_parser = parse_verify)]
     pub verify: String,

@@ -50,6 +50,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
         library: &library,
         no_takeover: arguments.no_takeover,
         accept_older: arguments.accept_older,
+        accept_removed: arguments.accept_removed,
         clear_pages: arguments.clear_pages,
         compress: arguments.compress.variable(),
         local_socket: arguments.local_socket,

@@ -86,14 +86,18 @@ impl Checksums {
     /// # Errors
     /// [`ClientError::Io`] if the kernel's boot id cannot be read.
     pub fn load(directory: &Path) -> Result<Self> {
-        let boot_id =
-            std::fs::read_to_string(BOOT_ID).map_err(|error| ClientError::io("read", BOOT_ID, error))?;
+        let boot_id = boot_id()?;
         let path = directory.join(FILE_NAME);
         let remembered = match read(&path) {
             Some(Saved { format: FORMAT, boot_id: then, files }) if then == boot_id => files,
             _ => HashMap::new(),
         };
         Ok(Self { path, boot_id, remembered, found: HashMap::new() })
+    }
+
+    /// The kernel's random id of this boot of the host.
+    pub fn boot_id(&self) -> &str {
+        &self.boot_id
     }
 
     /// Length and checksum of a file, without reading it if they are known.
@@ -178,6 +182,14 @@ impl Checksums {
         let mut file = options.open(&self.path).map_err(failed)?;
         writeln!(file, "{:08x}", crc32c::crc32c(&body)).and_then(|()| file.write_all(&body)).map_err(failed)
     }
+}
+
+/// The kernel's random id of this boot of the host.
+///
+/// # Errors
+/// [`ClientError::Io`].
+pub fn boot_id() -> Result<String> {
+    std::fs::read_to_string(BOOT_ID).map_err(|error| ClientError::io("read", BOOT_ID, error))
 }
 
 /// The file written by [`Checksums::save`]; `None` if it is missing or incomplete.

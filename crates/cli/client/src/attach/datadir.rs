@@ -9,20 +9,25 @@
 //!
 //! Files the volume does not have are moved to `.redoubt-orphans/`; only stubs, which have no content, are removed.
 
-use super::checksums::Checksums;
+use super::checksums::{self, Checksums};
 use super::fill::{self, Filled, Target};
 use super::marker::{self, Marker, MarkerFile};
+use super::purged;
 use crate::beneath::{Beneath, check_name};
 use crate::control::Client;
 use crate::error::{ClientError, Result};
 use crate::events::Events;
 use crate::server::{LOST_AND_FOUND, Server};
 use redoubt_redo::Family;
-use redoubt_wire::control::{Reply, Request, VolumeEntry, VolumeStatus};
+use redoubt_wire::control::{EntryKind, Reply, Request, VolumeEntry, VolumeStatus};
 use std::collections::BTreeSet;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown, fchown};
 use std::path::{Path, PathBuf};
 
+/// Files that a message names.
+const NAMED_FILES: usize = 10;
 const ORPHANS: &str = ".redoubt-orphans";
 /// innodb_buffer_pool_filename, unless it is set.
 const BUFFER_POOL_LIST: &str = "ib_buffer_pool";
@@ -33,6 +38,26 @@ pub struct DataDirectory<'a> {
     path: PathBuf,
     volume: String,
     marker: MarkerFile,
+}
+
+/// How plain files that are missing in the directory are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The directory is a cache that lacks them.
+    Cache,
+    /// They were removed by hand. Binary logs that their index does not name any more are removed from the volume, too.
+    RemovedIfPurged,
+    /// They were removed by hand, and are removed from the volume, too.
+    Removed,
+}
+
+/// A step of a fill.
+#[derive(Clone, Copy)]
+enum Step {
+    /// Before the volume is attached.
+    Prepare(Missing),
+    /// Afterwards.
+    Finish,
 }
 
 fn has_server(volume: &VolumeStatus) -> bool {
@@ -168,28 +193,84 @@ impl<'a> DataDirectory<'a> {
     ///
     /// # Errors
     /// [`ClientError::Io`], or what the node answers.
-    pub fn prepare(&self, client: &mut Client, server: &Server) -> Result<Filled> {
+    ///
+    /// `missing`: what [`Self::missing`] returns.
+    pub fn prepare(&self, client: &mut Client, server: &Server, missing: Missing) -> Result<Filled> {
         let mut filled = Filled::new(Checksums::load(&self.path)?);
-        self.fill(client, server, &mut filled, false)?;
+        self.fill(client, server, &mut filled, Step::Prepare(missing))?;
         filled.checksums.save()?;
         Ok(filled)
+    }
+
+    /// How to take plain files that are missing. `accepts_removed`: the operator confirms that they were removed.
+    ///
+    /// # Errors
+    /// [`ClientError::Usage`] if that cannot be, because the directory did not have the volume's files.
+    pub fn missing(&self, volume: &VolumeStatus, accepts_removed: bool) -> Result<Missing> {
+        let marker = self.marker.get();
+        let is_last = marker.is_some_and(|marker| marker.is_last(volume, &self.path));
+        if accepts_removed {
+            return if is_last {
+                Ok(Missing::Removed)
+            } else {
+                Err(ClientError::Usage(format!(
+                    "--accept-removed: volume {} was not attached last from {} as it is, so files that are missing there may \
+                     never have been there",
+                    self.volume,
+                    self.path.display()
+                )))
+            };
+        }
+        let boot_id = checksums::boot_id()?;
+        let is_whole = marker.is_some_and(|marker| marker.is_whole(volume, &self.path, &boot_id));
+        Ok(if is_whole { Missing::RemovedIfPurged } else { Missing::Cache })
     }
 
     /// Brings a prepared directory to the state of the attached volume, by the changes since only.
     ///
     /// # Errors
     /// [`ClientError::Io`], or what the node answers.
-    pub fn finish(&self, client: &mut Client, server: &Server, mut filled: Filled) -> Result<()> {
-        self.fill(client, server, &mut filled, true)
+    pub fn finish(&mut self, client: &mut Client, server: &Server, mut filled: Filled) -> Result<()> {
+        self.fill(client, server, &mut filled, Step::Finish)?;
+        self.list_removed(&filled.removed, server)?;
+        let mut marker = self.marker()?;
+        marker.note_filled(filled.checksums.boot_id());
+        self.marker.replace(marker)
     }
 
-    fn fill(
-        &self,
-        client: &mut Client,
-        server: &Server,
-        filled: &mut Filled,
-        is_attached: bool,
-    ) -> Result<()> {
+    /// For the library, which removes these files from the volume.
+    fn list_removed(&self, removed: &BTreeSet<String>, server: &Server) -> Result<()> {
+        let path = self.path.join(purged::REMOVED_NAME);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(ClientError::io("remove", &path, error));
+            }
+            _ => {}
+        }
+        if removed.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<_> = removed.iter().map(String::as_str).collect();
+        self.events.note(&format!(
+            "{} files were removed here by hand, and are removed from the volume, too: {}",
+            names.len(),
+            names.join(", ")
+        ));
+        let list: String = names.iter().flat_map(|name| [*name, "\0"]).collect();
+        // A link must not redirect this write to another file.
+        let mut options = File::options();
+        options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let owner = owner_for(server)?;
+        let write = || {
+            let mut file = options.open(&path)?;
+            file.write_all(list.as_bytes())?;
+            file.sync_all()?;
+            owner.map_or(Ok(()), |(user, group)| fchown(&file, Some(user), Some(group)))
+        };
+        write().map_err(|error| ClientError::io("write", &path, error))
+    }
+
+    fn fill(&self, client: &mut Client, server: &Server, filled: &mut Filled, step: Step) -> Result<()> {
         let owner = owner_for(server)?;
         give(&self.path, owner)?;
         owner.map_or(Ok(()), |owner| self.marker.give(owner))?;
@@ -207,11 +288,83 @@ impl<'a> DataDirectory<'a> {
             entries.into_iter().partition(|entry| local_directory_of(&entry.path, server).is_some());
         check_no_table(&local, server)?;
         let target = Target { directory: &self.path, volume: &self.volume, owner, events: self.events };
+        let is_attached = matches!(step, Step::Finish);
+        self.make_temporary_directories(server, owner)?;
+        let late = match step {
+            Step::Prepare(missing) => self.missing_files(&entries, missing)?,
+            Step::Finish => filled.removed.clone(),
+        };
+        let (late, entries): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|entry| late.contains(&entry.path));
         fill::fill(&target, client, &entries, filled, is_attached)?;
+        if let Step::Prepare(missing) = step {
+            filled.removed = self.removed_files(&late, missing);
+            let back: Vec<_> =
+                late.into_iter().filter(|entry| !filled.removed.contains(&entry.path)).collect();
+            self.note_back(&back);
+            fill::fill(&target, client, &back, filled, is_attached)?;
+        }
         if is_attached && !entries.is_empty() && server.version.family == Family::MySql {
             make_buffer_pool_list(&self.path, owner)?;
         }
         Ok(())
+    }
+
+    /// A new host does not have the directories that the administrator made in the data directory for temporary files.
+    fn make_temporary_directories(&self, server: &Server, owner: Option<(u32, u32)>) -> Result<()> {
+        let beneath = Beneath::open(&self.path, owner)?;
+        for name in server.temporary_directories() {
+            // An administrator may have made it, as a link too.
+            if std::fs::symlink_metadata(self.path.join(&name)).is_err() {
+                beneath.directory(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Plain files of the volume that are not in the directory, if that can mean something.
+    fn missing_files(&self, entries: &[VolumeEntry], missing: Missing) -> Result<BTreeSet<String>> {
+        let mut found = BTreeSet::new();
+        if missing == Missing::Cache {
+            return Ok(found);
+        }
+        for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Plain) {
+            let path = self.path.join(&entry.path);
+            match std::fs::symlink_metadata(&path) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    found.insert(entry.path.clone());
+                }
+                Err(error) => return Err(ClientError::io("read", &path, error)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Those of the missing files that were removed on purpose. Indexes are filled already.
+    fn removed_files(&self, late: &[VolumeEntry], missing: Missing) -> BTreeSet<String> {
+        let names: BTreeSet<&str> = late.iter().map(|entry| entry.path.as_str()).collect();
+        let index_of = |base: &str| std::fs::read_to_string(self.path.join(format!("{base}.index"))).ok();
+        let removed = match missing {
+            Missing::Cache => BTreeSet::new(),
+            Missing::RemovedIfPurged => purged::purged(&names, index_of),
+            Missing::Removed => names,
+        };
+        removed.into_iter().map(str::to_owned).collect()
+    }
+
+    fn note_back(&self, back: &[VolumeEntry]) {
+        if back.is_empty() {
+            return;
+        }
+        let names: Vec<_> = back.iter().take(NAMED_FILES).map(|entry| entry.path.as_str()).collect();
+        let more = if back.len() > names.len() { ", ..." } else { "" };
+        self.events.note(&format!(
+            "{} files of the volume were removed here by hand, and come back: {}{more}. To remove them from the volume, too, \
+             remove them again while the server is down, and start it once with --accept-removed",
+            back.len(),
+            names.join(", ")
+        ));
     }
 
     /// The lock outlives this process image: the server inherits it.

@@ -13,7 +13,7 @@ use crate::control::Client;
 use crate::error::{ClientError, Result};
 use crate::events::{Events, Progress};
 use redoubt_wire::control::{EntryKind, Request, VolumeEntry};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -27,12 +27,14 @@ pub struct Filled {
     entries: HashMap<String, VolumeEntry>,
     /// Checksums of its plain files.
     pub checksums: Checksums,
+    /// Plain files that were removed by hand, and stay away.
+    pub removed: BTreeSet<String>,
 }
 
 impl Filled {
     /// Nothing so far.
     pub fn new(checksums: Checksums) -> Self {
-        Self { entries: HashMap::new(), checksums }
+        Self { entries: HashMap::new(), checksums, removed: BTreeSet::new() }
     }
 
     fn has(&self, entry: &VolumeEntry) -> bool {

@@ -53,6 +53,9 @@ pub struct Marker {
     /// the newest last. So an attach whose answer did not arrive is known to be of this directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     attaches: Vec<String>,
+    /// Boot of the host on which the directory got the whole content of the volume, after the last attach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    filled_on_boot: Option<String>,
 }
 
 impl Marker {
@@ -67,7 +70,26 @@ impl Marker {
             attached_by: None,
             place: None,
             attaches: Vec::new(),
+            filled_on_boot: None,
         }
+    }
+
+    /// The directory has the whole content of the volume.
+    pub fn note_filled(&mut self, boot_id: &str) {
+        self.filled_on_boot = Some(boot_id.to_owned());
+    }
+
+    /// The directory had the whole content of the volume at the volume's last attach, on this boot of the host. Files that
+    /// are missing now were removed since.
+    pub fn is_whole(&self, volume: &VolumeStatus, directory: &Path, boot_id: &str) -> bool {
+        self.is_last(volume, directory) && self.filled_on_boot.as_deref() == Some(boot_id)
+    }
+
+    /// The volume was attached last from this directory, which is where it was then.
+    pub fn is_last(&self, volume: &VolumeStatus, directory: &Path) -> bool {
+        self.made_last_attach(volume)
+            && self.generation == Some(volume.generation)
+            && self.is_in_place(directory)
     }
 
     fn parse(text: &str, path: &Path) -> Result<Option<Self>> {
@@ -118,6 +140,7 @@ impl Marker {
         self.generation = Some(generation);
         self.attached_by = Some(attached_by.to_owned());
         self.place = Place::of(directory);
+        self.filled_on_boot = None;
     }
 
     /// The directory is where it was when the volume was attached last, as far as that is known.

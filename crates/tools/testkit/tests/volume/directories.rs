@@ -541,6 +541,10 @@ fn directories_of_the_host_in_the_data_directory_stay() {
     for name in ["lost+found", "tmp", "dumps", "private", "forgotten"] {
         assert!(!found.iter().any(|file| file == name), "{name} of {found:?}");
     }
+    // A new host has the directory for temporary files again, and no other.
+    server.start().unwrap_or_else(|error| panic!("on another host: {error}"));
+    assert!(datadir.join("tmp").is_dir() && !datadir.join("dumps").exists());
+    server.shutdown().unwrap();
 }
 
 /// Changes through a mapping are not seen when a server is killed: MyISAM writes without one.

@@ -14,6 +14,7 @@ mod older_copy;
 mod page_cache;
 mod page_compression;
 mod read_ahead;
+mod removed_by_hand;
 mod resend_queue;
 mod scrubbing;
 mod secure;

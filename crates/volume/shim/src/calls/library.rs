@@ -11,7 +11,7 @@ use crate::base::fds::FdTable;
 use crate::base::real::{self, Errno};
 use crate::connections::new_session;
 use crate::connections::stream::{ImageWanted, SessionStart, Stream};
-use crate::content::Content;
+use crate::content::{Content, removed_files};
 use crate::kinds::mapping::Mappings;
 use crate::kinds::plain::PlainFiles;
 use crate::kinds::redo_files::RedoFiles;
@@ -49,6 +49,7 @@ pub struct Library {
     /// stdio streams that are open for writing, by their addresses.
     pub stdio: Mutex<Vec<(usize, Arc<WrittenStream>)>>,
     started: OnceLock<()>,
+    removed_sent: OnceLock<Result<(), i32>>,
     images_wanted: Mutex<Option<Receiver<ImageWanted>>>,
 }
 
@@ -75,6 +76,7 @@ impl Library {
             fds: FdTable::default(),
             stdio: Mutex::default(),
             started: OnceLock::new(),
+            removed_sent: OnceLock::new(),
             images_wanted: Mutex::new(Some(images_wanted)),
             rules: Rules { family: config.family, system_files, local_files: config.local_files },
         })
@@ -103,6 +105,7 @@ impl Library {
         });
         let start = content.stream.wait_connected()?;
         content.need.set_floor(start.seq);
+        self.removed_sent.get_or_init(|| removed_files::send(content)).map_err(Errno)?;
         Ok(start)
     }
 
