@@ -8,6 +8,8 @@ FAULT_SEED ?= 1
 # Rounds and first seed of `make import-killed`.
 ROUNDS ?= 100
 SEED ?= 1
+# Rounds of `make damage`; SEED is that of its first.
+DAMAGE_ROUNDS ?= 500
 # Minutes of `make full-disk`.
 FULL_DISK_MINUTES ?= 60
 # Sizes of `make scale`, as `redoubt-testkit scale --help` has them: for example --tables 12000 --binary-logs 0.
@@ -61,7 +63,7 @@ ifneq ($(strip $(UNKNOWN)),)
 $(error unknown variable: $(strip $(UNKNOWN)))
 endif
 
-.PHONY: demo build build-experimental install install-experimental uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite group-suite net-suite net-bench sockmap sanitize oracle import-killed full-disk scale checked rust-version deny helm-check book deb deb-test image
+.PHONY: demo build build-experimental install install-experimental uninstall test lint bench bench-apply bench-export bench-log microbench results soak batteries simulate soak-faults damage fuzz nvdimm fdp nfs group group-anchor group-rounds model flash flash-memory flash-build server-suite group-suite net-suite net-bench sockmap sanitize oracle import-killed full-disk scale checked rust-version deny helm-check book deb deb-test image
 
 demo:
 	./demo
@@ -224,6 +226,12 @@ soak-faults:
 	$(BUILT)/redoubt-testkit fault-rounds --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
 	$(BUILT)/redoubt-testkit fault-rounds --server mysql-9.7 --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
 	$(BUILT)/redoubt-testkit isolation --seed $(FAULT_SEED) --runs $$(($(SOAK_ROUNDS) / 5 + 1))
+
+# Damage to the files of a volume under load: which promises hold, and the effect of each kind of damage. About 30 seconds a
+# round. Directories of rounds that break a promise are in target/damage. See docs/dev/damage.md.
+damage:
+	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
+	$(BUILT)/redoubt-testkit damage-rounds --seed $(SEED) --rounds $(DAMAGE_ROUNDS) --keep target/damage
 
 # MariaDB's own test suite on the plain server and on volumes, compared: hours. Options in SERVER_SUITE, for example
 # SERVER_SUITE="--suite parts --resume". All in target/server-suite/. See docs/dev/server-suites.md.

@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use redoubt_chaos::{fault_rounds, isolation};
+use redoubt_chaos::{damage_rounds, fault_rounds, isolation};
 use redoubt_measurements::{apply_backlog, flash_trace, net_bench, scale};
 use redoubt_redo_oracle::{commands as oracle, killed_imports};
 use redoubt_suites::{net_layer, server_suite};
@@ -38,6 +38,12 @@ enum Command {
     FaultRounds {
         #[command(flatten)]
         options: fault_rounds::Options,
+    },
+    /// Rounds of damage to the files of a volume under load (docs/dev/damage.md); progress and a table go to standard
+    /// error
+    DamageRounds {
+        #[command(flatten)]
+        options: damage_rounds::Options,
     },
     /// Import data directories of servers killed under load, and compare the volumes with stock recovery; progress goes
     /// to standard error
@@ -126,6 +132,11 @@ fn run(command: Command) -> Result<Answer> {
             answer(&summary)
         }
         Command::FaultRounds { options } => fault_rounds(&options),
+        Command::DamageRounds { options } => {
+            let summary = damage_rounds::run(&options, |line| eprintln!("{line}"))?;
+            eprintln!("\n{}", summary.table());
+            Ok(Answer(answer(&summary)?.0, summary.broken.is_empty()))
+        }
         Command::ImportKilled { options } => import_killed(&options),
         Command::Scale { options } => measure_scale(&options),
         Command::NetBench { options } => {
