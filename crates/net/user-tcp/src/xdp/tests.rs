@@ -144,6 +144,12 @@ fn send_syn([own, peer]: [SocketAddr; 2]) {
     // SAFETY: addresses of these lengths, and a descriptor that is closed once.
     unsafe {
         let fd = libc::socket(kind, libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0);
+        // The same end again: the kernel may not have let go of the socket before.
+        let (on, len) = (1_i32, size_of::<i32>() as libc::socklen_t);
+        assert_eq!(
+            libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, (&raw const on).cast(), len),
+            0
+        );
         assert_eq!(libc::bind(fd, (&raw const from).cast(), from_len), 0, "{}", io::Error::last_os_error());
         libc::connect(fd, (&raw const to).cast(), to_len);
         libc::close(fd);
