@@ -227,8 +227,8 @@ soak-faults:
 	$(BUILT)/redoubt-testkit fault-rounds --server mysql-9.7 --seed $(FAULT_SEED) --rounds $$((6 * $(SOAK_ROUNDS)))
 	$(BUILT)/redoubt-testkit isolation --seed $(FAULT_SEED) --runs $$(($(SOAK_ROUNDS) / 5 + 1))
 
-# Damage to the files of a volume under load: which promises hold, and the effect of each kind of damage. About 30 seconds a
-# round. Directories of rounds that break a promise are in target/damage. See docs/dev/damage.md.
+# Damage to the files of a volume under load: which promises hold, and the effect of each kind of damage. Ten seconds to a
+# minute a round. Directories of rounds that break a promise are in target/damage. See docs/dev/damage.md.
 damage:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
 	$(BUILT)/redoubt-testkit damage-rounds --seed $(SEED) --rounds $(DAMAGE_ROUNDS) --keep target/damage

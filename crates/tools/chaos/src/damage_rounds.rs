@@ -17,7 +17,7 @@ pub mod load;
 pub mod verdict;
 
 use blow::{Blow, Place};
-use load::{Load, TABLES};
+use load::Load;
 use redoubt_harness::node::Node;
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::{Verify, find_redoubt};
@@ -29,6 +29,8 @@ use verdict::Verdict;
 
 pub(crate) const VOLUME: &str = "damage";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+/// A server that neither ends nor changes each table in this time is judged as it is.
+const PROGRESS_WITHIN: Duration = Duration::from_secs(50);
 /// Small, so that the log has many segments, and pages go home through the journal within seconds.
 const NODE_ARGS: [&str; 8] =
     ["--ring", "16MiB", "--batch", "1MiB", "--apply-interval", "1", "--journal", "4MiB"];
@@ -187,7 +189,7 @@ impl Round {
         struck?;
         // Progress, or the end of the server: both may be right. A table that cannot be changed any more is judged, too.
         let is_alive =
-            load.wait_for_more_or(changes, PATIENCE / 3, || self.server.wait_exit(Duration::ZERO).is_ok());
+            load.wait_for_more_or(changes, PROGRESS_WITHIN, || self.server.wait_exit(Duration::ZERO).is_ok());
         let histories = load.stop();
         self.acknowledged = histories.iter().map(load::History::acknowledged).sum();
         let blow = self.blow.take().ok_or_else(|| Error::State("nothing was damaged".into()))?;
@@ -254,9 +256,4 @@ impl Round {
         text += &format!("\nkept: {}", kept.display());
         Ok(text)
     }
-}
-
-/// Names of the tables in the server, such as `d/t0`.
-pub(crate) fn table_files() -> impl Iterator<Item = String> {
-    (0..TABLES).map(|table| format!("d/t{table}"))
 }

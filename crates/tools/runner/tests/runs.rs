@@ -446,7 +446,7 @@ fn hangup_that_was_ignored_at_the_start_ends_nothing() {
 }
 
 #[test]
-fn one_slot_runs_a_program_with_one_thread() {
+fn program_with_one_slot_gets_one_thread() {
     let body = "case \"$*\" in *--test-threads=1*) ;; *) false ;; esac";
     let lab = Lab::new("volume package/t m:: whole", &[("m::a", body), ("m::b", body)]);
     let (output, text) = lab.run(&["--stage", "volume", "--at-once", "1"]);

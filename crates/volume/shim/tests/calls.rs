@@ -21,6 +21,7 @@ redoubt_test_support::children!(
     change_through_a_long_mapping,
     write_a_log_by_lines,
     write_streams,
+    write_beside_a_stream_and_die,
     import_tablespaces,
     die_during_an_import,
     open_half_a_table,
@@ -369,6 +370,32 @@ fn write_a_log_by_lines() {
         log.flush();
     }
     log.close();
+}
+
+#[test]
+fn descriptor_of_a_stream_is_followed() {
+    let node = ModelNode::start();
+    as_server("write_beside_a_stream_and_die", &node);
+    let model = node.model.lock().unwrap();
+    for name in ["d/opened", "d/from-descriptor"] {
+        let found = model.plain.get(name.as_bytes()).map(|content| String::from_utf8_lossy(content));
+        assert_eq!(found.as_deref(), Some("by the stream, by its descriptor"), "{name}");
+    }
+}
+
+/// A child process.
+fn write_beside_a_stream_and_die() {
+    for stream in [Stream::open("d/opened", "w"), Stream::on(open("d/from-descriptor"), "w")] {
+        stream.write("by the stream, ");
+        stream.flush();
+        // SAFETY: an open stream.
+        let fd = succeeded(unsafe { libc::fileno(stream.0) });
+        write(fd, "by its descriptor");
+        // SAFETY: no pointers.
+        succeeded(unsafe { libc::fsync(fd) });
+    }
+    // SAFETY: no pointers. Nothing is sent at this end.
+    unsafe { libc::_exit(0) };
 }
 
 #[test]

@@ -60,6 +60,13 @@ enum Step {
     Finish,
 }
 
+/// The first names, at most [`NAMED_FILES`], for a message.
+fn first_of<'n>(mut names: impl Iterator<Item = &'n str>) -> String {
+    let shown: Vec<_> = names.by_ref().take(NAMED_FILES).collect();
+    let more = if names.next().is_some() { ", ..." } else { "" };
+    shown.join(", ") + more
+}
+
 fn has_server(volume: &VolumeStatus) -> bool {
     volume.state == "attached" || volume.connections > 0
 }
@@ -250,13 +257,12 @@ impl<'a> DataDirectory<'a> {
         if removed.is_empty() {
             return Ok(());
         }
-        let names: Vec<_> = removed.iter().map(String::as_str).collect();
         self.events.note(&format!(
             "{} files were removed here by hand, and are removed from the volume, too: {}",
-            names.len(),
-            names.join(", ")
+            removed.len(),
+            first_of(removed.iter().map(String::as_str))
         ));
-        let list: String = names.iter().flat_map(|name| [*name, "\0"]).collect();
+        let list: String = removed.iter().flat_map(|name| [name, "\0"]).collect();
         // A link must not redirect this write to another file.
         let mut options = File::options();
         options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
@@ -357,13 +363,11 @@ impl<'a> DataDirectory<'a> {
         if back.is_empty() {
             return;
         }
-        let names: Vec<_> = back.iter().take(NAMED_FILES).map(|entry| entry.path.as_str()).collect();
-        let more = if back.len() > names.len() { ", ..." } else { "" };
         self.events.note(&format!(
-            "{} files of the volume were removed here by hand, and come back: {}{more}. To remove them from the volume, too, \
+            "{} files of the volume were removed here by hand, and come back: {}. To remove them from the volume, too, \
              remove them again while the server is down, and start it once with --accept-removed",
             back.len(),
-            names.join(", ")
+            first_of(back.iter().map(|entry| entry.path.as_str()))
         ));
     }
 

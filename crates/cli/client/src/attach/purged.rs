@@ -6,7 +6,6 @@
 //! library then removes the file from the volume; [`REMOVED_NAME`] lists the files for it. Other files that are missing come
 //! back, and are named; `--accept-removed` removes them from the volume instead.
 
-use redoubt_wire::control::{EntryKind, VolumeEntry};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// File of the data directory with the paths of removed files, each ended by a zero byte.
@@ -36,14 +35,6 @@ fn numbers_of_index(base: &str, text: &str) -> Option<BTreeSet<u64>> {
 
 fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
-}
-
-/// Plain files with numbers and an index, in order. They are filled after their index.
-pub fn indexed(entries: &[VolumeEntry]) -> BTreeSet<&str> {
-    let plain =
-        || entries.iter().filter(|entry| entry.kind == EntryKind::Plain).map(|entry| entry.path.as_str());
-    let indexes: BTreeSet<&str> = plain().filter_map(|path| path.strip_suffix(".index")).collect();
-    plain().filter(|path| numbered(path).is_some_and(|(base, _)| indexes.contains(base))).collect()
 }
 
 /// Those of `missing` that come before all files which their index names. `index_of`: text of the index of a base name.

@@ -1,25 +1,13 @@
 use super::*;
 
-fn entry(path: &str, kind: EntryKind) -> VolumeEntry {
-    VolumeEntry { kind, path: path.to_owned(), len_bytes: 1, mode: 0o660, checksum: None }
-}
-
 #[test]
-fn only_numbered_plain_files_with_an_index_are_considered() {
-    let plain = [
-        "bin.index",
-        "bin.000001",
-        "bin.1000002",
-        "other.000001",
-        "d/r.000003",
-        "d/r.index",
-        "bin.00001",
-        "bin.00000x",
-    ];
-    let mut entries: Vec<_> = plain.iter().map(|path| entry(path, EntryKind::Plain)).collect();
-    entries.push(entry("bin.000009", EntryKind::Tablespace));
-    let found: Vec<_> = indexed(&entries).into_iter().collect();
-    assert_eq!(found, ["bin.000001", "bin.1000002", "d/r.000003"]);
+fn numbers_have_six_digits_at_least() {
+    for (path, number) in [("bin.000001", Some(1)), ("d/bin.1000002", Some(1_000_002))] {
+        assert_eq!(numbered(path).map(|(_, number)| number), number, "{path}");
+    }
+    for path in ["bin.00001", "bin.00000x", "bin", "bin.", "bin.99999999999999999999"] {
+        assert_eq!(numbered(path), None, "{path}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use super::blow::Blow;
 use super::load::History;
-use super::{NodeState, PATIENCE, Round, VOLUME, table_files};
+use super::{NodeState, PATIENCE, Round, VOLUME};
 use mysql::Conn;
 use redoubt_harness::command::Outcome;
 use redoubt_workload::error::{Error, Result};
@@ -135,7 +135,7 @@ fn look(server: &mut Server, histories: &[History], said: &mut String) -> Vec<Lo
 }
 
 fn is_named(history: &History, said: &str) -> bool {
-    said.contains(&format!("{}.ibd", history.file())) || said.contains(&history.file())
+    said.contains(&history.file())
 }
 
 /// Nothing proves that an older version of a page with a valid checksum is not the newest, once its log is gone. All that
@@ -257,7 +257,7 @@ fn without_server(
             )));
         }
     }
-    if !blow.is_named_in(&said) && !table_files().any(|name| said.contains(&name)) && is_whole {
+    if !blow.is_named_in(&said) && !histories.iter().any(|history| is_named(history, &said)) && is_whole {
         return Err(Error::Violation(format!("no server starts, and nothing names a file: {said}")));
     }
     Ok(if ends_early { Verdict::ExportedUpToDamage } else { Verdict::Exported })

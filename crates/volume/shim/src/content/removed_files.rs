@@ -21,7 +21,10 @@ pub fn send(content: &Content) -> Result<(), i32> {
         Ok(None) => return Ok(()),
         Ok(Some(list)) => send_listed(content, &list),
         Err(errno) => {
-            message::error(&format!("{} cannot be read: {errno}", show(NAME)));
+            message::error(&format!(
+                "{} cannot be read: {errno}; start the server with `redoubt run` again, which writes the list again",
+                show(NAME)
+            ));
             Err(errno)
         }
     };

@@ -132,7 +132,7 @@ impl PlainFile {
                 Prefix::default()
             }
         };
-        read_from(fd, &mut prefix, |at, bytes| self.send(content, lock, bytes, at))?;
+        read_from(fd, &mut prefix, status.len_bytes, |at, bytes| self.send(content, lock, bytes, at))?;
         Ok(prefix)
     }
 
@@ -340,13 +340,14 @@ pub fn send_whole(
     known(content, files, path).send_content(content, lock, |_, _| Ok(None)).map(drop)
 }
 
-/// Bytes of a local file from `prefix` to its end, in pieces.
+/// Bytes of a local file from `prefix` to its end, which was at `len_bytes`, in pieces.
 fn read_from(
     fd: RawFd,
     prefix: &mut Prefix,
+    len_bytes: u64,
     mut piece: impl FnMut(u64, &[u8]) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    let rest = real::status(fd)?.len_bytes.saturating_sub(prefix.len_bytes);
+    let rest = len_bytes.saturating_sub(prefix.len_bytes);
     let mut buffer = vec![0; PIECE_BYTES.min(rest as usize + 1)];
     loop {
         let len = real::read_at(fd, &mut buffer, prefix.len_bytes)?;

@@ -16,7 +16,7 @@ use crate::content::Content;
 use crate::content::names::NamesLock;
 use crate::kinds::plain::{PlainFile, Prefix, prefix_of};
 use redoubt_locks::IgnorePoison;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -85,7 +85,7 @@ impl WrittenStream {
     pub fn on_descriptor(file: Arc<PlainFile>, growth: Growth, fd: RawFd) -> Result<Self, Errno> {
         // The descriptor may be for writing only.
         let readable = real::reopen(fd)?;
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&readable);
+        let fd = readable.as_raw_fd();
         let of = (real::identity(fd)?, file.changes());
         let sent = Sent { prefix: prefix_of(fd, real::status(fd)?.len_bytes)?, of };
         Ok(Self { sent: Mutex::new(Some(sent)), ..Self::new(file, growth) })

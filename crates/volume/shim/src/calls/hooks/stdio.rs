@@ -1,4 +1,4 @@
-//! stdio streams that are opened for writing: what they wrote is sent when they are flushed or closed
+//! stdio streams that are opened for writing: their output is sent when they are flushed or closed
 //! ([`crate::kinds::written_stream`]).
 
 use super::{bytes, status};
@@ -158,16 +158,16 @@ macro_rules! fopen_hooks {
                 Ok(target) => target,
                 Err(errno) => return opened(Err(errno)),
             };
-            // Its output so far is on the disk before the descriptor changes.
-            // SAFETY: the caller's stream.
-            unsafe { real::fflush(file) };
-            if let Err(errno) = forget(library, file).finish(true) {
-                return opened(Err(errno));
-            }
-            match target {
+            let closing = forget(library, file);
+            let result = match target {
                 None => local(),
                 Some(target) => opened(open(library, target, local)),
-            }
+            };
+            // The stream was closed before it was opened again, also if that failed. An error has been reported.
+            let errno = Errno::last();
+            let _ = closing.finish(true);
+            errno.set();
+            result
         }
     )*};
 }
