@@ -1,15 +1,17 @@
 //! Command line: sub-commands, options and their help.
 
-pub use crate::doctor::args::DoctorArguments;
-use crate::group::args::GroupCommand;
+use crate::certificates::args::CertificatesArguments;
+use crate::doctor::args::DoctorArguments;
+use crate::group::args::GroupArguments;
 pub use crate::import::args::ImportArguments;
-use crate::net::args::NetCommand;
+use crate::manual::args::{CompletionsArguments, ManualArguments};
+use crate::net::args::NetArguments;
 use crate::run::args::RunArguments;
 use crate::tls::TlsArguments;
 use crate::tool::ToolArguments;
 use clap::{Args, Parser, Subcommand};
 use redoubt_client::Result;
-use redoubt_transport::{Connector, CredentialFiles};
+use redoubt_transport::Connector;
 use std::path::PathBuf;
 
 /// Keeps the data of an unmodified MariaDB server on a remote storage node.
@@ -59,25 +61,12 @@ impl NodeAddress {
 pub struct OptionalNode {
     /// Address of the storage node, HOST:PORT [env: REDOUBT_NODE] [default: 127.0.0.1:7070].
     #[arg(long, value_name = "HOST:PORT")]
-    node: Option<String>,
+    pub node: Option<String>,
     #[command(flatten)]
-    tls: TlsArguments,
+    pub tls: TlsArguments,
 }
 
 impl OptionalNode {
-    /// A person, or the environment, says which node.
-    pub fn is_given(&self) -> bool {
-        self.node.is_some() || std::env::var_os("REDOUBT_NODE").is_some_and(|value| !value.is_empty())
-    }
-
-    /// The files for TLS; `None`: plain text.
-    ///
-    /// # Errors
-    /// As [`TlsArguments::files`].
-    pub fn tls_files(&self) -> Result<Option<CredentialFiles>> {
-        self.tls.files()
-    }
-
     /// How to reach it.
     ///
     /// # Errors
@@ -105,10 +94,7 @@ pub enum Command {
     ///
     /// A private authority issues one certificate for each node, each volume and the administrator. A node accepts only
     /// clients with such a certificate, and only for the purpose of that certificate.
-    Certificates {
-        #[command(subcommand)]
-        command: CertificatesCommand,
-    },
+    Certificates(CertificatesArguments),
     /// Prepare or show a raw block device for logs, page journals and pages (experimental).
     ///
     /// Experimental: tried on emulated drives, not on real ones, and only in the command of the package
@@ -137,22 +123,15 @@ pub enum Command {
     ///
     /// Experimental: not for data that matters. A group is a number of stock servers that all have all data and all
     /// take writes. See docs/group/tutorial.md.
-    Group {
-        #[command(subcommand)]
-        command: GroupCommand,
-    },
+    Group(GroupArguments),
     /// Reduce the system calls that a server makes per statement (experimental).
     ///
     /// Experimental. Needs no storage node and no group. See docs/net/README.md.
-    Net {
-        #[command(subcommand)]
-        command: NetCommand,
-    },
+    Net(NetArguments),
     /// Measure a server with a local disk, with network storage, and with Redoubt.
     ///
     /// A separate program does it: redoubt-bench of the Debian package redoubt-tools. It receives all arguments;
     /// `redoubt bench --help` shows its options.
-    #[command(disable_help_flag = true)]
     Bench(ToolArguments),
     /// Measure where the time of commits and page reads goes.
     ///
@@ -173,18 +152,6 @@ pub enum Command {
     /// Write the pages of the manual into a directory.
     #[command(hide = true)]
     Manual(ManualArguments),
-}
-
-#[derive(Args)]
-pub struct CompletionsArguments {
-    /// The shell.
-    pub shell: clap_complete::Shell,
-}
-
-#[derive(Args)]
-pub struct ManualArguments {
-    /// Made if it is missing.
-    pub directory: PathBuf,
 }
 
 /// Form of a node's log.
@@ -347,92 +314,6 @@ pub struct PageArguments {
     /// measurements only: a power cut may damage pages.
     #[arg(long)]
     pub pretend_atomic: bool,
-}
-
-#[derive(Subcommand)]
-pub enum CertificatesCommand {
-    /// Make an authority in a new directory, and certificates for nodes, volumes, members and the administrator.
-    Create(CertificatesCreateArguments),
-    /// Make further certificates with the authority in a directory, or renew existing ones.
-    Add(CertificatesAddArguments),
-    /// Show certificates, their purpose and their date of expiry.
-    Show(CertificatesShowArguments),
-    /// Revoke certificates, for example of a compromised host: nodes reject them.
-    Remove(CertificatesRemoveArguments),
-}
-
-/// Whom certificates are for.
-#[derive(Args)]
-pub struct CertificatesNames {
-    /// A node: all names and addresses by which its clients reach it, without port. May be repeated.
-    #[arg(long, value_name = "HOST[,HOST...]")]
-    pub node: Vec<String>,
-    /// A volume. May be repeated.
-    #[arg(long, value_name = "NAME")]
-    pub volume: Vec<String>,
-    /// A member of a group of servers (experimental): the group's name (wsrep_cluster_name), its own
-    /// (wsrep_node_name), and all names and addresses by which the others reach it. May be repeated.
-    #[arg(long, value_name = "GROUP/NAME=HOST[,HOST...]", value_parser = wanted_member)]
-    pub member: Vec<redoubt_certificates::WantedMember>,
-}
-
-fn wanted_member(text: &str) -> std::result::Result<redoubt_certificates::WantedMember, String> {
-    let parts = text.split_once('=').and_then(|(names, hosts)| Some((names.split_once('/')?, hosts)));
-    let ((group, name), hosts) = parts.ok_or("expected GROUP/NAME=HOST, such as shop/db1=10.0.0.1")?;
-    Ok(redoubt_certificates::WantedMember {
-        group: group.to_owned(),
-        name: name.to_owned(),
-        hosts: hosts.split(',').map(|host| host.trim().to_owned()).collect(),
-    })
-}
-
-#[derive(Args)]
-pub struct CertificatesCreateArguments {
-    /// New directory for the authority and its certificates.
-    pub directory: PathBuf,
-    #[command(flatten)]
-    pub names: CertificatesNames,
-    /// Days for which the certificates are valid.
-    #[arg(long, value_name = "DAYS", default_value_t = redoubt_certificates::DEFAULT_DAYS, value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub days: u32,
-    /// Days for which the authority is valid. No certificate of it is valid longer.
-    #[arg(long, value_name = "DAYS", default_value_t = redoubt_certificates::DEFAULT_AUTHORITY_DAYS, value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub authority_days: u32,
-}
-
-#[derive(Args)]
-pub struct CertificatesAddArguments {
-    /// Directory of the authority.
-    pub directory: PathBuf,
-    #[command(flatten)]
-    pub names: CertificatesNames,
-    /// The administrator.
-    #[arg(long)]
-    pub administrator: bool,
-    /// Replace existing keys and certificates; all of them if none is named.
-    #[arg(long)]
-    pub renew: bool,
-    /// Days for which the certificates are valid.
-    #[arg(long, value_name = "DAYS", default_value_t = redoubt_certificates::DEFAULT_DAYS, value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub days: u32,
-}
-
-#[derive(Args)]
-pub struct CertificatesShowArguments {
-    /// Directory of an authority, or one bundle.
-    pub directory: PathBuf,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Args)]
-pub struct CertificatesRemoveArguments {
-    /// Directory of the authority.
-    pub directory: PathBuf,
-    /// Names of bundles, as `redoubt certificates show` has them.
-    #[arg(required = true, value_name = "BUNDLE")]
-    pub bundles: Vec<String>,
 }
 
 #[derive(Subcommand)]

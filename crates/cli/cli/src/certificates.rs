@@ -1,11 +1,13 @@
 //! `redoubt certificates create | add | show | remove`.
 
-use crate::args::{
-    CertificatesAddArguments, CertificatesCreateArguments, CertificatesNames, CertificatesRemoveArguments,
-    CertificatesShowArguments,
-};
+pub mod args;
+
 use crate::error::{CliError, Result};
 use crate::show::{Table, print_json};
+use args::{
+    CertificatesAddArguments, CertificatesArguments, CertificatesCommand, CertificatesCreateArguments,
+    CertificatesNames, CertificatesRemoveArguments, CertificatesShowArguments,
+};
 use redoubt_certificates::{Bundle, CertificatesError, Wanted};
 use redoubt_transport::Identity;
 use redoubt_transport::certificate::{now, time_text};
@@ -14,11 +16,24 @@ const DAY_S: i64 = 86_400;
 /// Certificates that end sooner are pointed out.
 const SOON_DAYS: i64 = 30;
 
+/// Does what was asked for.
+///
+/// # Errors
+/// Errors of the sub-command.
+pub fn run(arguments: &CertificatesArguments) -> Result<()> {
+    match &arguments.command {
+        CertificatesCommand::Create(arguments) => create(arguments),
+        CertificatesCommand::Add(arguments) => add(arguments),
+        CertificatesCommand::Show(arguments) => show(arguments),
+        CertificatesCommand::Remove(arguments) => remove(arguments),
+    }
+}
+
 /// Makes an authority and the first bundles.
 ///
 /// # Errors
 /// [`CliError::Usage`] if the files cannot be made.
-pub fn create(arguments: &CertificatesCreateArguments) -> Result<()> {
+fn create(arguments: &CertificatesCreateArguments) -> Result<()> {
     let mut wanted = wanted(&arguments.names);
     wanted.administrator = true;
     let made =
@@ -37,7 +52,7 @@ pub fn create(arguments: &CertificatesCreateArguments) -> Result<()> {
 ///
 /// # Errors
 /// [`CliError::Usage`] if the files cannot be made.
-pub fn add(arguments: &CertificatesAddArguments) -> Result<()> {
+fn add(arguments: &CertificatesAddArguments) -> Result<()> {
     let mut wanted = wanted(&arguments.names);
     wanted.administrator = arguments.administrator;
     let made = redoubt_certificates::add(&arguments.directory, &wanted, arguments.days, arguments.renew);
@@ -52,7 +67,7 @@ pub fn add(arguments: &CertificatesAddArguments) -> Result<()> {
 ///
 /// # Errors
 /// [`CliError::Usage`] if the files cannot be read.
-pub fn show(arguments: &CertificatesShowArguments) -> Result<()> {
+fn show(arguments: &CertificatesShowArguments) -> Result<()> {
     let bundles = redoubt_certificates::show(&arguments.directory).map_err(|error| failed(&error))?;
     if arguments.json {
         let rows: Vec<_> = bundles.iter().map(json).collect();
@@ -78,7 +93,7 @@ pub fn show(arguments: &CertificatesShowArguments) -> Result<()> {
 ///
 /// # Errors
 /// [`CliError::Usage`] if the lists cannot be written.
-pub fn remove(arguments: &CertificatesRemoveArguments) -> Result<()> {
+fn remove(arguments: &CertificatesRemoveArguments) -> Result<()> {
     let lists = redoubt_certificates::remove(&arguments.directory, &arguments.bundles);
     let lists = lists.map_err(|error| failed(&error))?;
     say!("removed {}; nodes and members with the new list reject them. Copy:", arguments.bundles.join(", "));

@@ -6,7 +6,7 @@ use crate::args::OptionalNode;
 use crate::error::{CliError, Result};
 use crate::run::preload;
 use args::DoctorArguments;
-use redoubt_doctor::{NodeAddress, NodeSide, Report, ServerSide, VolumeSide};
+use redoubt_doctor::{DoctorError, NodeAddress, NodeSide, Report, ServerSide, VolumeSide};
 
 /// Checks and prints.
 ///
@@ -45,7 +45,10 @@ fn server_side(arguments: &DoctorArguments) -> Result<Report> {
 }
 
 fn address(node: &OptionalNode) -> NodeAddress {
-    NodeAddress { is_given: node.is_given(), files: node.tls_files(), connector: node.connector() }
+    // By a person or by the environment.
+    let is_given =
+        node.node.is_some() || std::env::var_os("REDOUBT_NODE").is_some_and(|value| !value.is_empty());
+    NodeAddress { is_given, files: node.tls.files(), connector: node.connector() }
 }
 
 fn print(report: &Report, json: bool) -> Result<()> {
@@ -63,10 +66,23 @@ fn print(report: &Report, json: bool) -> Result<()> {
     }
 }
 
+impl From<DoctorError> for CliError {
+    fn from(error: DoctorError) -> Self {
+        let DoctorError::NotBuiltIn(error) = error;
+        Self::Client(error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use redoubt_doctor::Check;
+
+    #[test]
+    fn checks_that_this_build_lacks_are_wrong_use() {
+        let refused = redoubt_client::experimental::refused("--local-log");
+        assert_eq!(CliError::from(DoctorError::NotBuiltIn(refused)).exit_status(), 2);
+    }
 
     #[test]
     fn report_fails_with_the_number_of_problems() {

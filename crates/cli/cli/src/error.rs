@@ -1,9 +1,7 @@
 //! Errors of the command: each is one line for a person.
 
 use redoubt_client::{ClientError, advice};
-use redoubt_doctor::DoctorError;
 use redoubt_node::NodeError;
-use redoubt_readers::fuse::MountError;
 use std::path::PathBuf;
 
 /// An error of the command.
@@ -19,12 +17,6 @@ pub enum CliError {
         #[from]
         source: NodeError,
     },
-    /// There can be no status page.
-    #[error(transparent)]
-    StatusPage(#[from] redoubt_statuspage::StatusPageError),
-    /// NFS cannot be served.
-    #[error(transparent)]
-    Nfs(#[from] redoubt_readers::nfs::NfsError),
     /// Something the user has to change.
     #[error("{0}")]
     Usage(String),
@@ -41,25 +33,9 @@ impl CliError {
         match self {
             Self::Client(ClientError::TakenOver(_)) => 3,
             // The unit of a node does not start it again after this status.
-            Self::Client(ClientError::Experimental(_)) => 2,
+            Self::Client(ClientError::NotBuiltIn(_)) => 2,
             Self::Client(ClientError::OlderCopy(_)) => 4,
             _ => 1,
-        }
-    }
-}
-
-impl From<DoctorError> for CliError {
-    fn from(error: DoctorError) -> Self {
-        let DoctorError::NotBuiltIn(error) = error;
-        Self::Client(error)
-    }
-}
-
-impl From<MountError> for CliError {
-    fn from(error: MountError) -> Self {
-        match error {
-            MountError::Refused { directory, source } => Self::io("mount a view on", directory, source),
-            other => Self::Usage(other.to_string()),
         }
     }
 }
@@ -82,9 +58,8 @@ mod tests {
     fn exit_status_tells_refusals_apart() {
         let status = |error: ClientError| CliError::from(error).exit_status();
         assert_eq!(status(ClientError::Usage(String::new())), 1);
-        let refused = || redoubt_client::experimental::refused("--local-log");
-        assert_eq!(status(refused()), 2);
-        assert_eq!(CliError::from(DoctorError::NotBuiltIn(refused())).exit_status(), 2);
+        assert_eq!(status(redoubt_client::experimental::refused("--local-log")), 2);
+        assert_eq!(status(ClientError::left_out("`redoubt group`", "group")), 2);
         assert_eq!(status(ClientError::TakenOver(String::new())), 3);
         assert_eq!(status(ClientError::OlderCopy(String::new())), 4);
     }

@@ -8,20 +8,45 @@
 #[macro_use(say, complain)]
 extern crate redoubt_console;
 
+/// The module of a command in a build without its feature: it takes any arguments, and refuses them.
+macro_rules! left_out {
+    ($feature:tt, $module:ident, $($function:ident($arguments:ident) $command:literal),+) => {
+        #[cfg(not(feature = $feature))]
+        mod $module {
+            use crate::error::Result;
+            use redoubt_client::ClientError;
+
+            pub mod args {
+                $(pub use crate::tool::ToolArguments as $arguments;)+
+            }
+
+            $(pub fn $function(_: &args::$arguments) -> Result<()> {
+                Err(ClientError::left_out(concat!("`redoubt ", $command, "`"), $feature).into())
+            })+
+        }
+    };
+}
+
 mod args;
+#[cfg(feature = "certificates")]
 mod certificates;
 #[cfg_attr(not(feature = "experimental-devices"), path = "no_device.rs")]
 mod device;
+#[cfg(feature = "doctor")]
 mod doctor;
 mod error;
 mod export;
+#[cfg(feature = "group")]
 mod group;
 mod import;
 mod logging;
+#[cfg(feature = "manual")]
 mod manual;
+#[cfg(feature = "net")]
 mod net;
 mod node;
 mod notify;
+#[cfg_attr(not(feature = "readers"), path = "no_reader.rs")]
 mod reader;
 #[cfg(test)]
 mod reference;
@@ -35,7 +60,13 @@ mod trace;
 mod volume;
 mod watch;
 
-use args::{Arguments, CertificatesCommand, Command, LogFormat, VolumeCommand};
+left_out!("certificates", certificates, run(CertificatesArguments) "certificates");
+left_out!("doctor", doctor, run(DoctorArguments) "doctor");
+left_out!("group", group, run(GroupArguments) "group");
+left_out!("manual", manual, completions(CompletionsArguments) "completions", run(ManualArguments) "manual");
+left_out!("net", net, run(NetArguments) "net");
+
+use args::{Arguments, Command, LogFormat, VolumeCommand};
 use clap::Parser;
 use redoubt_console::output;
 use std::process::ExitCode;
@@ -48,22 +79,14 @@ fn main() -> ExitCode {
         Command::Node(node) => node::run(&node),
         Command::Run(run) => run::run(&run),
         Command::Device { command } => device::run(&command),
-        Command::Certificates { command } => match command {
-            CertificatesCommand::Create(create) => certificates::create(&create),
-            CertificatesCommand::Add(add) => certificates::add(&add),
-            CertificatesCommand::Show(show) => certificates::show(&show),
-            CertificatesCommand::Remove(remove) => certificates::remove(&remove),
-        },
+        Command::Certificates(certificates) => certificates::run(&certificates),
         Command::Status(status) => status::run(&status),
-        Command::Group { command } => group::run(&command),
-        Command::Net { command } => net::run(&command),
+        Command::Group(group) => group::run(&group),
+        Command::Net(net) => net::run(&net),
         Command::Bench(_) => tool::BENCH.start(),
         Command::Trace(trace) => trace::run(&trace),
         Command::Doctor(doctor) => doctor::run(&doctor),
-        Command::Completions(completions) => {
-            manual::completions(&completions);
-            Ok(())
-        }
+        Command::Completions(completions) => manual::completions(&completions),
         Command::Manual(arguments) => manual::run(&arguments),
         Command::Volume { command } => match command {
             VolumeCommand::Create(create) => volume::create(&create),

@@ -1,8 +1,11 @@
 //! `redoubt completions` and `redoubt manual`: files that a package ships beside the command, made from the command
 //! line's own definition.
 
-use crate::args::{Arguments, CompletionsArguments, ManualArguments};
+pub mod args;
+
+use crate::args::Arguments;
 use crate::error::{CliError, Result};
+use args::{CompletionsArguments, ManualArguments};
 use clap::CommandFactory;
 use redoubt_console::manual::Manual;
 
@@ -39,10 +42,14 @@ const ENVIRONMENT: [(&str, &str); 6] = [
 ];
 
 /// Prints what a shell needs to complete the command's words.
-pub fn completions(arguments: &CompletionsArguments) {
+///
+/// # Errors
+/// None.
+pub fn completions(arguments: &CompletionsArguments) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Arguments::command(), NAME, &mut script);
     crate::output::show(format_args!("{}", String::from_utf8_lossy(&script)));
+    Ok(())
 }
 
 /// Writes the manual's pages.

@@ -7,7 +7,7 @@ use redoubt_client::experimental::refused;
 /// Refuses every sub-command.
 ///
 /// # Errors
-/// [`ClientError::Experimental`](redoubt_client::ClientError::Experimental), always.
+/// [`ClientError::NotBuiltIn`](redoubt_client::ClientError::NotBuiltIn), always.
 pub fn run(command: &DeviceCommand) -> Result<()> {
     let (DeviceCommand::Format(crate::args::FormatArguments { device, .. })
     | DeviceCommand::Show(crate::args::DeviceShowArguments { device, .. })) = command;

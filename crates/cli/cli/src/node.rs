@@ -1,6 +1,11 @@
 //! `redoubt node`.
 
-use crate::args::{LogArguments, LogFormat, NfsArguments, NodeArguments, PageArguments, StatusPageArguments};
+#[cfg_attr(not(feature = "readers"), path = "node/no_nfs.rs")]
+mod nfs;
+#[cfg_attr(not(feature = "status-page"), path = "node/no_status_page.rs")]
+mod status_page;
+
+use crate::args::{LogArguments, LogFormat, NodeArguments, PageArguments};
 use crate::error::{CliError, Result};
 use crate::logging;
 use crate::output::announce;
@@ -12,9 +17,6 @@ use redoubt_node::at_rest::{AtRest, VolumeKeys};
 use redoubt_node::memory::MemoryBudget;
 use redoubt_node::{LogOptions, Node, NodeError, NodeOptions, PageOptions};
 use redoubt_pagestore::PageProtection;
-use redoubt_readers::nfs::{Limits, Listed, Nfs, Settings, Volumes};
-use redoubt_readers::{ViewError, ViewSource};
-use redoubt_statuspage::{PageSettings, StatusPage};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -40,24 +42,15 @@ pub fn run(arguments: &NodeArguments) -> Result<()> {
 }
 
 fn serve(arguments: &NodeArguments) -> Result<()> {
-    let page = status_page(&arguments.status)?;
-    let nfs = nfs(&arguments.nfs)?;
+    let page = status_page::bind(&arguments.status)?;
+    let nfs = nfs::bind(&arguments.nfs)?;
     let mut options = options(arguments)?;
-    options.status_page = page.as_ref().map(StatusPage::address);
+    options.status_page = page.as_ref().map(status_page::StatusPage::address);
     // Before any thread is started, so that all inherit the mask.
     let signals = Signals::block(&[libc::SIGTERM, libc::SIGINT]);
     let node = Node::open(options)?;
-    let page = page.map(|page| {
-        let (address, of) = (page.address(), Arc::clone(&node));
-        page.start(Arc::new(move || of.status()))
-            .inspect(|_| announce(&format!("status page on http://{address}/")))
-    });
-    let page = page.transpose()?;
-    let nfs = nfs.map(|nfs| {
-        let (address, of) = (nfs.address(), Arc::clone(&node));
-        nfs.start(Arc::new(NodeVolumes(of))).inspect(|_| announce(&format!("NFS on {address}")))
-    });
-    let nfs = Arc::new(nfs.transpose()?);
+    let page = page.map(|page| status_page::start(page, &node)).transpose()?;
+    let nfs = Arc::new(nfs.map(|nfs| nfs::start(nfs, &node)).transpose()?);
     let listening = format!("listening on {}", node.address());
     announce(&listening);
     if let Some(name) = node.local_name() {
@@ -87,8 +80,7 @@ fn serve(arguments: &NodeArguments) -> Result<()> {
     })?;
     node.serve();
     node.stop();
-    drop(nfs);
-    drop(page);
+    drop((nfs, page));
     node.remove_keys();
     Ok(())
 }
@@ -129,49 +121,6 @@ fn say_briefly(say: impl FnOnce() + Send + 'static) {
     });
     if saying.is_ok() {
         let _ = done.recv_timeout(LOG_PATIENCE);
-    }
-}
-
-fn status_page(arguments: &StatusPageArguments) -> Result<Option<StatusPage>> {
-    let Some(listen) = arguments.status_listen.clone() else { return Ok(None) };
-    let (allow_remote, host_names) = (arguments.status_allow_remote, arguments.status_host.clone());
-    Ok(Some(StatusPage::bind(&PageSettings { listen, allow_remote, host_names, ..PageSettings::default() })?))
-}
-
-fn nfs(arguments: &NfsArguments) -> Result<Option<Nfs>> {
-    let Some(listen) = arguments.nfs.clone() else { return Ok(None) };
-    let limits = Limits { moment_idle: Duration::from_secs(arguments.nfs_moment_idle) };
-    Ok(Some(Nfs::bind(&Settings { listen, allow_remote: arguments.nfs_allow_remote, limits })?))
-}
-
-/// A node's volumes, for NFS.
-struct NodeVolumes(Arc<Node>);
-
-impl Volumes for NodeVolumes {
-    fn list(&self) -> Vec<Listed> {
-        let listed = |(name, id): (String, String)| {
-            Some(Listed { name, volume_id: u128::from_str_radix(&id, 16).ok()? })
-        };
-        self.0.readable_volumes().into_iter().filter_map(listed).collect()
-    }
-
-    fn is_opening(&self) -> bool {
-        self.0.is_opening()
-    }
-
-    fn has_unusable(&self) -> bool {
-        self.0.has_unusable_volumes()
-    }
-
-    fn open(
-        &self,
-        name: &str,
-        is_moment: bool,
-    ) -> std::result::Result<(u128, Arc<dyn ViewSource>), ViewError> {
-        let reader = self.0.reader(name, is_moment)?;
-        let volume_id = u128::from_str_radix(reader.volume_id(), 16)
-            .map_err(|_| ViewError::Failed(format!("volume {name} has an id that is none")))?;
-        Ok((volume_id, Arc::new(reader)))
     }
 }
 

@@ -15,18 +15,20 @@ use std::process::Command;
 const PACKAGE: &str = "redoubt-tools";
 
 pub const BENCH: Tool = Tool { program: "redoubt-bench", words: 1 };
-pub const DRILL: Tool = Tool { program: "redoubt-drill", words: 2 };
 
 /// A program that is started in place of this one.
 pub struct Tool {
-    program: &'static str,
+    /// Its name.
+    pub program: &'static str,
     /// Number of words after the name of the command that select the sub-command. No option may precede or separate
     /// them.
-    words: usize,
+    pub words: usize,
 }
 
 /// Arguments that only the program understands. They are read from the process's own, which still have a leading `--`.
+/// Also those of a command that this build lacks.
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 pub struct ToolArguments {
     /// Options of the program.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]

@@ -7,6 +7,7 @@
 pub mod checksums;
 pub mod datadir;
 pub mod fill;
+#[cfg_attr(not(feature = "group"), path = "attach/no_group.rs")]
 pub mod group;
 pub mod marker;
 pub mod older_copy;
@@ -95,6 +96,7 @@ pub fn attach<'a>(
 ) -> Result<Attached<'a>> {
     let path = options.datadir;
     preload::check(&server.binary, options.library)?;
+    group::check(server)?;
     let page_cache_directory = match options.page_cache_directory {
         Some(given) => Some(given.canonicalize().map_err(|error| ClientError::io("open", given, error))?),
         None => None,

@@ -104,9 +104,9 @@ pub enum ClientError {
     /// Something the user has to change.
     #[error("{0}")]
     Usage(String),
-    /// Options that need experimental device code, in a build without it.
+    /// This build lacks the code that is needed.
     #[error("{0}")]
-    Experimental(String),
+    NotBuiltIn(String),
     /// The volume is another server's, and was not to be taken from it.
     #[error("{0}")]
     TakenOver(String),
@@ -119,6 +119,11 @@ impl ClientError {
     /// An I/O error with what was attempted.
     pub fn io(action: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { action, path: path.into(), source }
+    }
+
+    /// A command or an option of a cargo feature of the `redoubt` command that is off in this build.
+    pub fn left_out(what: &str, feature: &str) -> Self {
+        Self::NotBuiltIn(format!("this build has no {what}; build with --features {feature}"))
     }
 }
 

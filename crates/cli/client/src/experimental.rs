@@ -8,7 +8,7 @@ pub const IS_BUILT_IN: bool = cfg!(feature = "experimental-devices");
 
 /// The error for an option, a sub-command or a location that needs that code in a build without it.
 pub fn refused(what: &str) -> ClientError {
-    ClientError::Experimental(needs_experimental(what))
+    ClientError::NotBuiltIn(needs_experimental(what))
 }
 
 #[cfg(test)]
@@ -16,7 +16,7 @@ mod tests {
     #[test]
     fn refusal_names_option_and_package() {
         let error = super::refused("--local-log");
-        assert!(matches!(error, super::ClientError::Experimental(_)));
+        assert!(matches!(error, super::ClientError::NotBuiltIn(_)));
         let error = error.to_string();
         assert!(error.contains("--local-log") && error.contains("package redoubt-experimental"), "{error}");
     }

@@ -178,6 +178,22 @@ pub const EXPERIMENTAL: [&str; 1] = ["redoubt-persistent-memory"];
 /// The feature that makes the command, the node and the library link [`EXPERIMENTAL`].
 pub const EXPERIMENTAL_FEATURE: &str = "experimental-devices";
 
+/// Options of cargo for [`EXPERIMENTAL_FEATURE`].
+pub const WITH_EXPERIMENTAL: [&str; 2] = ["--features", EXPERIMENTAL_FEATURE];
+
+/// Packages that the command links for features that are on by default, and that `./demo` does not compile.
+pub const OPTIONAL: [&str; 9] = [
+    "clap_complete",
+    "clap_mangen",
+    "fuser",
+    "hyper",
+    "rcgen",
+    "redoubt-certificates",
+    "redoubt-doctor",
+    "redoubt-group",
+    "redoubt-statuspage",
+];
+
 /// Packages that must not link [`EXPERIMENTAL`] in their default build: the node, and everything else that the default
 /// Debian packages contain. For each: whether it has the feature.
 pub const DEFAULT_BUILDS: [(&str, bool); 9] = [

@@ -112,16 +112,16 @@ fn in_part(part: &str, raw: RawPackage) -> Package {
     Package { name: raw.name, part: part.to_owned(), dependencies: dependencies.collect() }
 }
 
-/// The packages that `package` links with its default features and these, all the way down, without itself and without
-/// macros that run at build time.
+/// The packages that `package` links with the features that these options of cargo select, all the way down, without
+/// itself and without macros that run at build time.
 ///
 /// # Errors
 /// [`Error`]
-pub fn linked(root: &Path, package: &str, features: &[&str]) -> Result<BTreeSet<String>, Error> {
+pub fn linked(root: &Path, package: &str, options: &[&str]) -> Result<BTreeSet<String>, Error> {
     let edges = "normal,no-proc-macro";
     let mut arguments =
         vec!["tree", "--package", package, "--edges", edges, "--prefix", "none", "--offline", "--locked"];
-    arguments.extend(features.iter().flat_map(|&feature| ["--features", feature]));
+    arguments.extend(options);
     let answer = cargo(root, &arguments)?;
     let names = answer.lines().filter_map(|line| line.split_whitespace().next());
     Ok(names.filter(|name| *name != package).map(str::to_owned).collect())

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
 use redoubt_layers::rules::{
-    COMMAND_LINE, DEFAULT_BUILDS, EXCEPTIONS, EXPERIMENTAL, EXPERIMENTAL_FEATURE, Exception, FOR_TESTS,
-    LOADED, Loaded, OUTSIDE, PARTS, WITHOUT_COMMAND_LINE,
+    COMMAND_LINE, DEFAULT_BUILDS, EXCEPTIONS, EXPERIMENTAL, Exception, FOR_TESTS, LOADED, Loaded, OPTIONAL,
+    OUTSIDE, PARTS, WITH_EXPERIMENTAL, WITHOUT_COMMAND_LINE,
 };
 use redoubt_layers::workspace::Package;
 use redoubt_layers::{check, rules, workspace};
@@ -106,7 +106,7 @@ fn default_builds_link_no_experimental_package() {
         let violations = check::experimental(package, &linked, &EXPERIMENTAL);
         assert!(violations.is_empty(), "{}", violations.join("\n"));
         if has_feature {
-            let linked = workspace::linked(&root, package, &[EXPERIMENTAL_FEATURE]).unwrap();
+            let linked = workspace::linked(&root, package, &WITH_EXPERIMENTAL).unwrap();
             let found = check::experimental(package, &linked, &EXPERIMENTAL);
             assert_eq!(found.len(), EXPERIMENTAL.len(), "{package} with the feature: {found:?}");
         }
@@ -114,10 +114,21 @@ fn default_builds_link_no_experimental_package() {
 }
 
 #[test]
+fn command_without_features_links_no_optional_package() {
+    let root = repository();
+    let found = |options| {
+        let linked = workspace::linked(&root, "redoubt-cli", options).unwrap();
+        OPTIONAL.into_iter().filter(|&name| linked.contains(name)).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&["--no-default-features"]), Vec::<&str>::new());
+    assert_eq!(found(&[]), OPTIONAL);
+}
+
+#[test]
 fn client_and_doctor_link_no_command_line() {
     let root = repository();
     let found = |package| {
-        let linked = workspace::linked(&root, package, &[EXPERIMENTAL_FEATURE]).unwrap();
+        let linked = workspace::linked(&root, package, &WITH_EXPERIMENTAL).unwrap();
         check::command_line(package, &linked, &COMMAND_LINE)
     };
     for package in WITHOUT_COMMAND_LINE {

@@ -6,15 +6,17 @@
 //! | [`tree`] | names and files as a file system shows them, through any protocol |
 //! | [`live`], [`log`] | the tree of a live volume; the redo log file is composed here |
 //! | [`fixed`] | the tree of a snapshot, with local changes |
-//! | [`fuse`] | a tree for the programs of this host: `redoubt run --reader` |
-//! | [`nfs`] | the volumes of a node, read-only, for NFS clients |
+//! | `fuse` | a tree for the programs of this host: `redoubt run --reader` (feature `fuse`) |
+//! | `nfs` | the volumes of a node, read-only, for NFS clients (feature `nfs`) |
 //!
 //! Arrows: `fuse` and `nfs` use `tree`, `live` and `fixed`; these use `source`; `fuse` and `nfs` do not use each other.
 
 pub mod fixed;
+#[cfg(feature = "fuse")]
 pub mod fuse;
 pub mod live;
 pub mod log;
+#[cfg(feature = "nfs")]
 pub mod nfs;
 pub mod source;
 pub mod tree;

@@ -4,6 +4,12 @@ use crate::tool::ToolArguments;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
+#[derive(Args)]
+pub struct GroupArguments {
+    #[command(subcommand)]
+    pub command: GroupCommand,
+}
+
 #[derive(Subcommand)]
 pub enum GroupCommand {
     /// Write a configuration file and a certificate for each server of a new group.
@@ -16,7 +22,6 @@ pub enum GroupCommand {
     ///
     /// A separate program does it: redoubt-drill of the Debian package redoubt-tools. It receives all arguments;
     /// `redoubt group drill --help` shows its options.
-    #[command(disable_help_flag = true)]
     Drill(ToolArguments),
     /// Show the members of a group: membership, votes, slots, and the position of each member.
     ///

@@ -12,18 +12,20 @@ mod sql;
 mod status;
 
 use crate::error::Result;
-use crate::tool;
-use args::GroupCommand;
+use crate::tool::Tool;
+use args::{GroupArguments, GroupCommand};
+
+const DRILL: Tool = Tool { program: "redoubt-drill", words: 2 };
 
 /// Does what was asked for.
 ///
 /// # Errors
 /// Errors of the sub-command.
-pub fn run(command: &GroupCommand) -> Result<()> {
-    match command {
+pub fn run(arguments: &GroupArguments) -> Result<()> {
+    match &arguments.command {
         GroupCommand::Create(create) => create::create(create),
         GroupCommand::Join(join) => create::join(join),
-        GroupCommand::Drill(_) => tool::DRILL.start(),
+        GroupCommand::Drill(_) => DRILL.start(),
         GroupCommand::Status(status) => status::run(status),
         GroupCommand::Rescue(rescue) => rescue::run(rescue),
     }

@@ -10,7 +10,7 @@ use redoubt_statuspage::{OptionNames, PageSettings, StatusPage};
 /// Serves it until SIGTERM or SIGINT. That no server answers is shown on the page, and no reason to end.
 ///
 /// # Errors
-/// As [`Observer::new`]; [`crate::error::CliError::StatusPage`] if the address cannot be used.
+/// As [`Observer::new`]; [`crate::error::CliError::Usage`] if the address cannot be used.
 pub fn serve(login: &Login, listen: &str, allow_remote: bool, host_names: &[String]) -> Result<()> {
     let settings = PageSettings {
         listen: listen.to_owned(),

@@ -4,6 +4,12 @@ use clap::{Args, Subcommand, ValueEnum};
 use redoubt_shm_control::net::{Limit, Mode, UserTcp};
 use std::path::PathBuf;
 
+#[derive(Args)]
+pub struct NetArguments {
+    #[command(subcommand)]
+    pub command: NetCommand,
+}
+
 #[derive(Subcommand)]
 pub enum NetCommand {
     /// Start a server, or a client of a server on this host, with the network library.

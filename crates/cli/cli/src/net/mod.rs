@@ -6,10 +6,10 @@ mod page;
 mod servers;
 
 use crate::error::{CliError, Result};
-use crate::run::preload;
+use crate::run::preload::find;
 use crate::show::print_json;
-use args::{Change, NetCommand, NetRunArguments, NetSetArguments, NetStatusArguments, Switch};
-use redoubt_client::server;
+use args::{Change, NetArguments, NetCommand, NetRunArguments, NetSetArguments, NetStatusArguments, Switch};
+use redoubt_client::{preload, server};
 use redoubt_shm_control::net::{
     Admission, BYPASS_VARIABLE, BYPASS_WORD, Counter, Habit, LEASE_WORD, Mode, PATIENCE_WORD, Setting,
     Snapshot, USER_TCP_WORD, UserTcpLink, VARIABLE,
@@ -25,8 +25,8 @@ use std::process::Command;
 ///
 /// # Errors
 /// Errors of the sub-command.
-pub fn run(command: &NetCommand) -> Result<()> {
-    match command {
+pub fn run(arguments: &NetArguments) -> Result<()> {
+    match &arguments.command {
         NetCommand::Run(arguments) => start(arguments),
         NetCommand::Status(arguments) => status(arguments),
         NetCommand::Set(arguments) => set(arguments),
@@ -34,7 +34,7 @@ pub fn run(command: &NetCommand) -> Result<()> {
 }
 
 fn start(arguments: &NetRunArguments) -> Result<()> {
-    let library = preload::find("libredoubt_net.so", arguments.library.as_deref(), "--library")?;
+    let library = find("libredoubt_net.so", arguments.library.as_deref(), "--library")?;
     let Some((name, rest)) = arguments.command.split_first() else {
         return Err(CliError::Usage("no server command after `--`".to_owned()));
     };

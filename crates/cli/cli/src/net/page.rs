@@ -13,7 +13,7 @@ use redoubt_statuspage::{OptionNames, PageSettings, StatusPage};
 /// Serves the figures until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// [`crate::error::CliError::StatusPage`] if the address cannot be used.
+/// [`crate::error::CliError::Usage`] if the address cannot be used.
 pub fn serve(arguments: &NetStatusArguments) -> Result<()> {
     let settings = PageSettings {
         listen: arguments.listen.clone().unwrap_or_default(),

@@ -26,7 +26,7 @@ use redoubt_client::attach::{datadir, marker};
 use redoubt_client::places::{self, Moved};
 use redoubt_client::server::settings::is_on;
 use redoubt_client::server::{self, Answers};
-use redoubt_readers::fuse::{Files, Mount, mount, namespace};
+use redoubt_readers::fuse::{Files, Mount, MountError, mount, namespace};
 use redoubt_readers::{Complaints, Fixed, Live, Removed, Tree};
 use redoubt_redo::Family;
 use source::Source;
@@ -39,6 +39,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+
+impl From<MountError> for CliError {
+    fn from(error: MountError) -> Self {
+        match error {
+            MountError::Refused { directory, source } => Self::io("mount a view on", directory, source),
+            other => Self::Usage(other.to_string()),
+        }
+    }
+}
 
 /// Message of the process that serves the view when the view can be used.
 const READY: &[u8] = b"ready\n";

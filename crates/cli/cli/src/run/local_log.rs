@@ -33,7 +33,7 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     let mut command = Command::new(&server.program);
     command
         .args(&server.arguments)
-        .env("LD_PRELOAD", super::preload::value(&library))
+        .env("LD_PRELOAD", redoubt_client::preload::value(&library))
         .env(VARIABLE, if arguments.pretend_pmem { "pretend" } else { "map-sync" })
         .env("REDOUBT_DATADIR", &server.datadir)
         .env_remove("REDOUBT_NODE");

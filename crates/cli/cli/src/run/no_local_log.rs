@@ -7,7 +7,7 @@ use redoubt_client::experimental::refused;
 /// Refuses to start the server.
 ///
 /// # Errors
-/// [`ClientError::Experimental`](redoubt_client::ClientError::Experimental), always.
+/// [`ClientError::NotBuiltIn`](redoubt_client::ClientError::NotBuiltIn), always.
 pub fn run(_: &RunArguments) -> Result<()> {
     Err(refused("--local-log").into())
 }
@@ -21,7 +21,7 @@ pub mod status {
     /// Refuses to read the counters of such a server.
     ///
     /// # Errors
-    /// [`ClientError::Experimental`](redoubt_client::ClientError::Experimental), always.
+    /// [`ClientError::NotBuiltIn`](redoubt_client::ClientError::NotBuiltIn), always.
     pub fn run(_: &Path, _: bool) -> Result<()> {
         Err(refused("--local-log").into())
     }

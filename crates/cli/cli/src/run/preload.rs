@@ -1,7 +1,6 @@
 //! Where the preloaded library is.
 
 use crate::error::{CliError, Result};
-pub use redoubt_client::preload::{check, value};
 use redoubt_console::installed;
 use std::path::{Path, PathBuf};
 
