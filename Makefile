@@ -26,6 +26,8 @@ BENCH_DIR ?= /tmp
 BENCH_SMALL = --json --no-namespaces --bandwidth none --warehouses 4 --scale 300,2000
 # The command, its tools and the libraries: the packages of crates that are installed.
 INSTALLED = -p redoubt-cli -p redoubt-shim -p redoubt-group -p redoubt-net -p redoubt-bench -p redoubt-drill
+# The packages of ./demo, without features that it does not use: see docs/dev/crates.md.
+DEMO = --no-default-features -p redoubt-cli -p redoubt-shim -p redoubt-workload
 # Where `make install` puts things; see docs/install.md. BUILD is where the binaries are, made if they are missing. In its
 # folder `experimental` are those of `make install-experimental`.
 PREFIX ?= /usr/local
@@ -125,6 +127,7 @@ lint:
 	scripts/links
 	cargo clippy --release --workspace --features experimental-devices --all-targets -- -D warnings
 	cargo clippy --release --workspace --exclude redoubt-fuzz -- -D warnings
+	cargo clippy --release $(DEMO) -- -D warnings
 	cargo check --release $(INSTALLED)
 
 # Decoders and page code with arithmetic that overflows and debug assertions as failures; its first part is in ./test.

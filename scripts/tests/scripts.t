@@ -107,7 +107,7 @@ sub stub_test {
     my $passes = "#!/bin/sh\n";
     my $tree = tree(
         'test' => slurp("$root/test"), 'scripts/setup.sh' => slurp("$root/scripts/setup.sh") . $none,
-        'Makefile' => "INSTALLED = -p x\n", 'bin/cargo' => "#!/bin/sh\n$cargo\n",
+        'Makefile' => "INSTALLED = -p x\nDEMO = -p y\n", 'bin/cargo' => "#!/bin/sh\n$cargo\n",
         'target/release/redoubt-runner' => "#!/bin/sh\necho \"runner: \$*\"\ncat target/test/failed-steps\n",
         (map { ("scripts/$_" => $passes) } qw(prose links planted checked)),
         'scripts/shipped' => "#!/bin/sh\necho \"shipped \$1\"\n",
@@ -124,7 +124,7 @@ like($said, qr/^error: failed: clippy \(exit status 101\)$/m, 'message of a fail
 like($said, qr/^runner: .*--stage lint --stage unit --stage volume --stage smoke$/m, 'runner after a failed step');
 like($said, qr/^clippy: exit status 101$/m, 'list of failed steps');
 ($code, $said) = stub_test('[ "$1" != clippy ] || exit 101', '--stage', 'lint,checked');
-like($said, qr/^clippy: exit status 101\nclippy-default: exit status 101$/m, 'list of two failed steps');
+like($said, qr/^clippy: exit status 101\nclippy-default: exit status 101\nclippy-demo: exit status 101$/m, 'list of failed steps of two stages');
 ($code, $said) = stub_test('[ "$1" != build ] || exit 101', '--stage', 'lint');
 is($code, 1, 'exit status after a failed build');
 like($said, qr/nothing to test without: build; .*\nFailed before that:\n  build: exit status 101/, 'list after a failed build');
