@@ -72,6 +72,8 @@ pub enum LogDeviceError {
         file: String,
         /// The defect.
         reason: String,
+        /// The stream position of the first unreadable byte, if it is known.
+        seq: Option<Seq>,
     },
     /// Another process has the directory open.
     #[error("log directory {dir} is in use by another process: stop that process first")]
@@ -143,6 +145,15 @@ impl LogDeviceError {
             Self::RecordTooLarge { .. } | Self::OutOfRange { .. } | Self::InvalidOption { .. } => {
                 ErrorKind::CallerBug
             }
+        }
+    }
+
+    /// Bytes that were durable are no longer readable from this stream position on. Those before it are.
+    pub fn damaged_from(&self) -> Option<Seq> {
+        match self {
+            Self::Damaged { seq, .. } => Some(*seq),
+            Self::BadSegment { seq, .. } => *seq,
+            _ => None,
         }
     }
 

@@ -12,7 +12,8 @@
 //! * After a crash the end is at a record boundary. Records that were appended but not synced may be there or
 //!   not, and if one is there, all before it are.
 //! * Damage to bytes that the device can prove were durable is never cut off: the device refuses to open, or, where it
-//!   does not look before somebody wants to read, to read them.
+//!   does not look before somebody wants to read, to read them. Bytes before the damage stay readable
+//!   ([`LogDeviceError::damaged_from`], [`DamagedLog`]).
 //! * After a failed write or a failed sync the device answers [`LogDeviceError::Poisoned`] until it is
 //!   opened again. Nothing is retried in the hope that it works.
 //!
@@ -43,7 +44,7 @@ pub use redoubt_commit_waiters as waiters;
 // Under this name for the modules that `tests/*_loom.rs` compile again above the model checker's primitives.
 use redoubt_sync::primitives;
 pub use redoubt_types::Seq;
-pub use segments::SegmentOptions;
+pub use segments::{DamagedLog, SegmentOptions};
 
 /// The longest record that [`LogDevice::append`] takes, in bytes.
 pub const MAX_RECORD_LEN_BYTES: usize = 64 << 20;
@@ -176,7 +177,8 @@ pub trait LogDevice: Send + Sync {
     /// Reads the payload bytes at `[seq, seq + buf.len())`, durable or not.
     ///
     /// # Errors
-    /// [`LogDeviceError::OutOfRange`] if the range is not inside `[start, end)`.
+    /// [`LogDeviceError::OutOfRange`] if the range is not inside `[start, end)`. If a part of it is damaged
+    /// ([`LogDeviceError::damaged_from`]), a read that ends there succeeds.
     fn read_at(&self, seq: Seq, buf: &mut [u8]) -> Result<(), LogDeviceError>;
 
     /// Promises that bytes before `seq` are never read again. Whole segments are given up and reused, so

@@ -37,10 +37,13 @@ use crate::error::LogDeviceError;
 use crate::format::{MIN_ROOM, RECORD_HEADER_LEN, RecordHeader, SEGMENT_HEADER_LEN};
 use crate::{LogDeviceStats, MAX_RECORD_LEN_BYTES, Seq};
 
+mod content;
+mod damaged;
 mod index;
 mod recovery;
 mod spares;
 
+pub use damaged::DamagedLog;
 use index::{Index, NotLocated, Piece, SegmentIndex};
 use spares::{Preparer, Spares};
 
@@ -217,6 +220,42 @@ impl Poison {
     }
 }
 
+/// Reads the payload bytes at `[seq, seq + buf.len())`.
+fn read_at(index: &RwLock<Index>, seq: Seq, buf: &mut [u8]) -> Result<(), LogDeviceError> {
+    let pieces = locate(index, seq, buf.len())?;
+    let mut rest = buf;
+    for piece in pieces {
+        let Some((part, tail)) = rest.split_at_mut_checked(piece.len) else { break };
+        rest = tail;
+        let read = piece
+            .file
+            .read_at(piece.at, part)
+            .and_then(|n| if n == part.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) });
+        read.map_err(|source| LogDeviceError::Read {
+            file: piece.name.to_string(),
+            offset_bytes: piece.at,
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// Where it is; reads the segments for it that nobody has read since the log was opened.
+fn locate(index: &RwLock<Index>, seq: Seq, len: usize) -> Result<Vec<Piece>, LogDeviceError> {
+    loop {
+        let unread = {
+            let index = index.read();
+            match index.locate(seq, len) {
+                Ok(pieces) => return Ok(pieces),
+                Err(NotLocated::OutOfRange) => return Err(index.out_of_range(seq, len)),
+                Err(NotLocated::Damaged(sealed)) => return Err(sealed.damage_error()),
+                Err(NotLocated::Unread(sealed)) => sealed,
+            }
+        };
+        unread.read()?;
+    }
+}
+
 fn segment_name(first_seq: u64) -> String {
     format!("log-{first_seq:020}.seg")
 }
@@ -377,36 +416,7 @@ impl<M: Media> Shared<M> {
     /// As [`crate::LogDevice::read_at`].
     pub fn read_at(&self, seq: Seq, buf: &mut [u8]) -> Result<(), LogDeviceError> {
         self.poison.check()?;
-        let pieces = self.locate(seq, buf.len())?;
-        let mut rest = buf;
-        for piece in pieces {
-            let Some((part, tail)) = rest.split_at_mut_checked(piece.len) else { break };
-            rest = tail;
-            let read = piece.file.read_at(piece.at, part).and_then(|n| {
-                if n == part.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
-            });
-            read.map_err(|source| LogDeviceError::Read {
-                file: piece.name.to_string(),
-                offset_bytes: piece.at,
-                source,
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Where it is; reads the segments for it that nobody has read since the log was opened.
-    fn locate(&self, seq: Seq, len: usize) -> Result<Vec<Piece>, LogDeviceError> {
-        loop {
-            let unread = {
-                let index = self.index.read();
-                match index.locate(seq, len) {
-                    Ok(pieces) => return Ok(pieces),
-                    Err(NotLocated::OutOfRange) => return Err(index.out_of_range(seq, len)),
-                    Err(NotLocated::Unread(sealed)) => sealed,
-                }
-            };
-            unread.read()?;
-        }
+        read_at(&self.index, seq, buf)
     }
 
     /// As [`crate::LogDevice::discard_before`].

@@ -127,6 +127,13 @@ impl UntornLimits {
     }
 }
 
+/// A failed read lost its bytes: the drive cannot read them, or their file is gone or too short. Other bytes may be whole.
+pub fn is_lost_content(error: &io::Error) -> bool {
+    let by_drive = [libc::EIO, libc::ENODATA, libc::EUCLEAN, libc::EBADMSG, libc::EILSEQ];
+    error.raw_os_error().is_some_and(|code| by_drive.contains(&code))
+        || matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
+}
+
 /// An open file.
 pub trait StorageFile: Send + Sync {
     /// Reads at `offset_bytes` until `buf` is full or the file ends. Returns the number of bytes read.
@@ -160,6 +167,10 @@ pub trait StorageFile: Send + Sync {
     /// Hint that the next reads should come from the disk and not from memory. It matters after a failed sync in an
     /// earlier process: the memory may then differ from the disk.
     fn drop_cache(&self) -> io::Result<()>;
+    /// [`StorageFile::drop_cache`] for the reads of a range, which may do more.
+    fn drop_cache_of(&self, _offset_bytes: u64, _len_bytes: u64) -> io::Result<()> {
+        self.drop_cache()
+    }
 }
 
 /// A flat directory of files.
@@ -168,6 +179,10 @@ pub trait StorageDir: Send + Sync {
     fn list(&self) -> io::Result<Vec<String>>;
     /// Opens an existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+    /// Length of a file in bytes, without keeping it open where that is possible: for a look at many files.
+    fn len_bytes_of(&self, name: &str) -> io::Result<u64> {
+        self.open(name)?.len_bytes()
+    }
     /// Creates an empty file; fails if the name is taken.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
     /// Renames a file, and replaces `to` if it exists.

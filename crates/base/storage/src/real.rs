@@ -29,6 +29,8 @@ use crate::{StorageDir, StorageFile, UntornLimits, WriteOptions};
 const SYNC_THREADS_MAX: usize = 8;
 /// Minimum number of files per additional thread.
 const FILES_PER_SYNC_THREAD: usize = 4;
+/// Largest page of the kernel's cache on the supported machines.
+const CACHE_PAGE_BYTES: u64 = 64 << 10;
 
 /// Options of a [`RealDir`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -116,6 +118,10 @@ impl StorageDir for RealDir {
         let file = self.open_file(name, false)?;
         wait_for_writes_under_way(&self.path.join(name))?;
         Ok(file)
+    }
+
+    fn len_bytes_of(&self, name: &str) -> io::Result<u64> {
+        Ok(fs::metadata(self.path.join(name))?.len())
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
@@ -274,6 +280,14 @@ impl StorageFile for RealFile {
 
     fn drop_cache(&self) -> io::Result<()> {
         rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)?;
+        Ok(())
+    }
+
+    fn drop_cache_of(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        // The kernel keeps a page of its cache that is only partly in the range.
+        let start = offset_bytes - offset_bytes % CACHE_PAGE_BYTES;
+        let end = offset_bytes.saturating_add(len_bytes).next_multiple_of(CACHE_PAGE_BYTES);
+        rustix::fs::fadvise(&self.file, start, NonZeroU64::new(end - start), Advice::DontNeed)?;
         Ok(())
     }
 }

@@ -12,6 +12,7 @@
 //!   succeeds without the lost ones, while reads still return them until
 //!   [`StorageFile::drop_cache`](crate::StorageFile::drop_cache).
 //! * A failed write may have been done in part.
+//! * Sectors that the drive has lost ([`SimDisk::lose`]) fail to be read until they are written again.
 //! * Durable writes in progress ([`SimIo`]) are with the disk: a power cut retains any of their sectors. The physical
 //!   sectors may be longer than a sector ([`SimDisk::set_physical_sector_len_bytes`], a *512e* drive). To change a
 //!   part of a physical sector, such a disk writes the whole, and a power cut may leave arbitrary bytes in it. Writes
@@ -22,6 +23,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -267,6 +269,22 @@ impl SimDisk {
         let mut state = self.state.lock();
         let file = state.names[name];
         state.files[file].damage(offset_bytes, change);
+    }
+
+    /// Changes bytes in memory only, until [`StorageFile::drop_cache`](crate::StorageFile::drop_cache). Panics if they do
+    /// not exist.
+    pub fn damage_memory(&self, name: &str, offset_bytes: usize, change: impl FnOnce(&mut [u8])) {
+        let mut state = self.state.lock();
+        let file = state.names[name];
+        state.files[file].damage_memory(offset_bytes, change);
+    }
+
+    /// Reads of these bytes fail with `EIO` until they are written again, as those of sectors that a drive has lost.
+    /// Panics if there is no such file.
+    pub fn lose(&self, name: &str, range: Range<usize>) {
+        let mut state = self.state.lock();
+        let file = state.names[name];
+        state.files[file].lose(range);
     }
 
     /// Content of a file, as the process sees it. Panics if there is no such file.

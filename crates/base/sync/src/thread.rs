@@ -10,6 +10,20 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// Runs `action`; `Err`: it panicked, with this message. The end of a killed simulated thread is not held up.
+///
+/// # Errors
+/// The message of the panic.
+pub fn catch_panic<T>(action: impl FnOnce() -> T) -> std::result::Result<T, String> {
+    catch_unwind(AssertUnwindSafe(action)).map_err(|payload| {
+        if simulation::is_kill(&*payload) {
+            resume_unwind(payload);
+        }
+        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
+    })
+}
+
 /// Return value of a thread, or the payload of its panic.
 pub type Result<T> = std::thread::Result<T>;
 

@@ -4,10 +4,12 @@
 //! * [`wait`]: waits for observable states. * [`port`]: TCP ports. * [`child`]: processes that a test starts.
 //! * [`Mount`], [`LoopDevice`]: small disks. * [`NetworkPair`]: two networks.
 //! * [`planted`]: programs with planted bugs. * [`listed`]: lists in the documentation.
+//! * [`log_segment`]: changed frames in a log.
 //! * [`model_checker`]: locks and atomics for tests of all interleavings.
 
 pub mod child;
 pub mod listed;
+pub mod log_segment;
 mod loop_device;
 pub mod model_checker;
 mod mount;

@@ -408,7 +408,8 @@ pub struct ShowArguments {
 pub struct DeleteArguments {
     #[command(flatten)]
     pub volume: VolumeName,
-    /// Delete even while a server is attached; that server stops with an error.
+    /// Delete even while a server is attached; that server stops with an error. Also a frozen volume, whose log has commits
+    /// that no export has.
     #[arg(long)]
     pub force: bool,
     /// Do not ask.
@@ -423,6 +424,10 @@ pub struct ExportArguments {
     /// Directory to write; must not exist, or be empty.
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
+    /// Write damaged files too, as they are stored, and a frozen volume that is not exact. Without it damaged files are left
+    /// out and listed, and the exit status is 2. The system tablespace and undo tablespaces are always written.
+    #[arg(long)]
+    pub with_damaged: bool,
 }
 
 #[derive(Args)]

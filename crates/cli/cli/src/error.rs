@@ -20,6 +20,9 @@ pub enum CliError {
     /// Something the user has to change.
     #[error("{0}")]
     Usage(String),
+    /// An export was written, but damaged files or the last commits are missing.
+    #[error("{0}")]
+    LeftOut(String),
 }
 
 impl CliError {
@@ -35,6 +38,7 @@ impl CliError {
             // The unit of a node does not start it again after this status.
             Self::Client(ClientError::NotBuiltIn(_)) => 2,
             Self::Client(ClientError::OlderCopy(_)) => 4,
+            Self::LeftOut(_) => 2,
             _ => 1,
         }
     }

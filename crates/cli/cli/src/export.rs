@@ -1,9 +1,9 @@
 //! `redoubt volume export`: a volume as a plain data directory.
 
 use crate::args::ExportArguments;
-use crate::error::Result;
+use crate::error::{CliError, Result};
 use crate::show::{Terminal, bytes};
-use redoubt_client::export;
+use redoubt_client::export::{self, DamagedFiles};
 use redoubt_transport::Connector;
 use std::path::Path;
 
@@ -12,15 +12,18 @@ use std::path::Path;
 /// # Errors
 /// As [`write`].
 pub fn run(arguments: &ExportArguments) -> Result<()> {
-    write(&arguments.volume.address.connector()?, &arguments.volume.name, &arguments.to)
+    let connector = arguments.volume.address.connector()?;
+    let damaged = write(&connector, &arguments.volume.name, &arguments.to, arguments.with_damaged)?;
+    damaged.summary().map_or(Ok(()), |summary| Err(CliError::LeftOut(summary)))
 }
 
-/// Writes a volume into a directory that is new or empty.
+/// Writes a volume into a directory that is new or empty. Returns what is missing: files with damaged pages, which are left
+/// out unless `with_damaged`, and the end of a frozen volume.
 ///
 /// # Errors
 /// As [`export::write`].
-pub fn write(connector: &Connector, volume: &str, to: &Path) -> Result<()> {
-    let exported = export::write(connector, volume, to, &Terminal)?;
+pub fn write(connector: &Connector, volume: &str, to: &Path, with_damaged: bool) -> Result<DamagedFiles> {
+    let exported = export::write(connector, volume, to, with_damaged, &Terminal)?;
     say!(
         "exported volume {volume} to {} ({} files, {}); start a stock server on it with --datadir={}",
         to.display(),
@@ -28,5 +31,5 @@ pub fn write(connector: &Connector, volume: &str, to: &Path) -> Result<()> {
         bytes(exported.total_bytes),
         to.display()
     );
-    Ok(())
+    Ok(exported.damaged)
 }

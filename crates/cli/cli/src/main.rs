@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 failed (one line on standard error describes the failure, its place and the remedy), 2
 //! invalid options, or options that need another build, 3 `redoubt run --no-takeover` and the volume is another server's.
+//! An export that leaves out damaged files ends with 2 as well.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -17,7 +17,9 @@ const EXIT_STATUS: [(&str, &str); 5] = [
     ("1", "Failed. One line on standard error says what, where, and what to do."),
     (
         "2",
-        "The options are not understood, or this build lacks what they need: the package `redoubt-experimental`.",
+        "The options are not understood, or this build lacks what they need: the package `redoubt-experimental`. \
+         `redoubt volume export`: written, but without the files that it lists, because they are damaged, or without the \
+         last commits, because the volume is frozen.",
     ),
     ("3", "`redoubt run --no-takeover`: another server has the volume."),
     (

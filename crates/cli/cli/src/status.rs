@@ -6,7 +6,7 @@ use crate::show::{bytes, print_json};
 use crate::watch::Watch;
 use redoubt_client::volumes;
 use redoubt_transport::certificate::time_text;
-use redoubt_wire::control::{NodeStatus, VolumeStatus};
+use redoubt_wire::control::{NodeStatus, QuarantinedPage, VolumeStatus};
 use std::time::Duration;
 
 /// Shows a node and its volumes.
@@ -88,6 +88,63 @@ fn print_page_store(volume: &VolumeStatus) {
     }
 }
 
+fn print_quarantine(volume: &VolumeStatus) {
+    if volume.quarantined == 0 {
+        return;
+    }
+    say!("  quarantine      {} damaged pages or files", volume.quarantined);
+    for line in quarantine_lines(&volume.quarantine) {
+        say!("                  {line}");
+    }
+    let shown = volume.quarantine.len() as u64;
+    if volume.quarantined > shown {
+        say!("                  and {} more", volume.quarantined - shown);
+    }
+}
+
+/// The entries, and the ways to end them.
+fn quarantine_lines(quarantine: &[QuarantinedPage]) -> Vec<String> {
+    let mut lines: Vec<_> = quarantine.iter().map(entry_line).collect();
+    let pages = quarantine.iter().filter(|page| page.restore_from.is_none());
+    let (needed, others): (Vec<_>, Vec<_>) =
+        pages.map(|page| page.file.as_str()).partition(|file| cannot_be_dropped(file));
+    if !others.is_empty() {
+        lines.push("to end it: drop these tables, and load them from a backup".to_owned());
+    }
+    if let Some(first) = needed.first() {
+        lines.push(format!(
+            "{first} cannot be dropped: dump all tables (innodb_force_recovery), and load them into a new volume"
+        ));
+    }
+    lines
+}
+
+fn entry_line(page: &QuarantinedPage) -> String {
+    let QuarantinedPage { file, reason, .. } = page;
+    if let Some(copy) = &page.restore_from {
+        return format!("file {file}: {reason}; stop the server, put a copy at {copy}, and start it");
+    }
+    let which = page.page_no.map_or("all pages".to_owned(), |page_no| format!("page {page_no}"));
+    let since = if page.lsn == 0 { String::new() } else { format!(", since LSN {}", page.lsn) };
+    format!("{} ({file}), {which}{since}: {reason}", table_of(file))
+}
+
+/// Of a file that is in quarantine: no statement removes it.
+fn cannot_be_dropped(file: &str) -> bool {
+    file.starts_with("mysql/") || file == "mysql.ibd" || !(file.contains('/') || file.ends_with(".ibd"))
+}
+
+/// Table, or tablespace, with this file: `shop.orders` for `shop/orders.ibd` and for its partitions.
+fn table_of(file: &str) -> String {
+    let stem = file.strip_suffix(".ibd").unwrap_or(file);
+    let name =
+        stem.split(['#']).next().filter(|name| !name.is_empty() && !name.ends_with('/')).unwrap_or(stem);
+    match name.rsplit_once('/') {
+        Some((schema, table)) => format!("table {schema}.{table}"),
+        None => format!("tablespace {name}"),
+    }
+}
+
 /// Prints a volume for people.
 pub fn print_volume(volume: &VolumeStatus) {
     say!("volume {} ({})", volume.name, volume.volume_id);
@@ -145,6 +202,7 @@ pub fn print_volume(volume: &VolumeStatus) {
         volume.index_tables
     );
     say!("  files           {}", volume.files);
+    print_quarantine(volume);
     for (title, counters) in
         [("node counters", &volume.counters), ("server counters", &volume.server_counters)]
     {
@@ -157,5 +215,61 @@ pub fn print_volume(volume: &VolumeStatus) {
             };
             say!("    {name:<28} {value}{readable}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{quarantine_lines, table_of};
+    use redoubt_wire::control::QuarantinedPage;
+
+    #[test]
+    fn file_of_a_quarantined_page_names_its_table() {
+        for (file, table) in [
+            ("shop/orders.ibd", "table shop.orders"),
+            ("shop/orders#P#p0.ibd", "table shop.orders"),
+            ("shop/#sql-1.ibd", "table shop.#sql-1"),
+            ("ibdata1", "tablespace ibdata1"),
+            ("undo001", "tablespace undo001"),
+        ] {
+            assert_eq!(table_of(file), table);
+        }
+    }
+
+    #[test]
+    fn files_of_the_server_itself_cannot_be_dropped() {
+        for (file, cannot) in [
+            ("shop/orders.ibd", false),
+            ("archive.ibd", false),
+            ("mysql.ibd", true),
+            ("mysql/innodb_index_stats.ibd", true),
+            ("ibdata1", true),
+            ("undo001", true),
+        ] {
+            assert_eq!(super::cannot_be_dropped(file), cannot, "{file}");
+        }
+    }
+
+    #[test]
+    fn lost_plain_files_are_put_back_and_not_dropped() {
+        let lost = |file: &str| QuarantinedPage {
+            file: file.to_owned(),
+            reason: "missing".to_owned(),
+            restore_from: Some("/data/plain/0000000a.restored".to_owned()),
+            ..QuarantinedPage::default()
+        };
+        let page = |file: &str| QuarantinedPage {
+            file: file.to_owned(),
+            page_no: Some(4),
+            ..QuarantinedPage::default()
+        };
+        for file in ["binlog.index", "mysql/global_priv.MAD", "d/t.frm"] {
+            let lines = quarantine_lines(&[lost(file)]);
+            assert_eq!(lines.len(), 1, "{lines:?}");
+            assert!(lines[0].contains(file) && lines[0].contains("0000000a.restored"), "{lines:?}");
+        }
+        let lines = quarantine_lines(&[lost("d/t.frm"), page("d/t.ibd"), page("ibdata1")]);
+        assert_eq!(lines.len(), 5, "{lines:?}");
+        assert!(lines[3].contains("drop these tables") && lines[4].contains("ibdata1 cannot"), "{lines:?}");
     }
 }

@@ -190,6 +190,11 @@ impl Look<'_> {
     /// has taken the volume over where that matters.
     fn at_volume(&self, directory: &mut DataDirectory<'_>, unsent: &Unsent) -> Result<Looked> {
         let mut volume = volumes::usable(self.connector, self.options.volume, self.server)?;
+        // Before its end is compared: a part of its log is not read.
+        if volume.state == "frozen" {
+            let (name, reason) = (self.options.volume, &volume.reason);
+            return Err(ClientError::Usage(format!("volume {name} cannot be written: {reason}")));
+        }
         directory.check_volume(&volume.volume_id)?;
         let known = older_copy::Known {
             generation: directory.generation(),

@@ -7,7 +7,7 @@
 
 use crate::error::{ClientError, Result};
 use redoubt_wire::control::check_path;
-use rustix::fs::{Mode, OFlags, fchown, mkdirat, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, fchown, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::fs::{File, Permissions};
@@ -79,6 +79,18 @@ impl Beneath {
     /// As [`Beneath::directory`].
     pub fn create_new(&self, relative: &str) -> Result<File> {
         self.file(relative, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// As [`Beneath::directory`].
+    pub fn remove(&self, relative: &str) -> Result<()> {
+        check_name(relative)?;
+        let failed = |error: std::io::Error| self.failed("remove", relative, error);
+        let (parents, name) = relative.rsplit_once('/').unwrap_or(("", relative));
+        let at = self.parent(parents).map_err(failed)?;
+        unlinkat(&at, name, AtFlags::empty()).map_err(|error| failed(error.into()))
     }
 
     /// Sets the owner, and the permission bits without setuid, setgid and write access for others.

@@ -293,20 +293,39 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::reply`], or what `piece` reports.
-    pub fn receive_file(&mut self, mut piece: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
+    pub fn receive_file(&mut self, piece: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
+        self.receive_file_and_reply(piece).map(|(len_bytes, _)| len_bytes)
+    }
+
+    /// As [`Client::receive_file`]; also returns the reply after the file.
+    ///
+    /// # Errors
+    /// As [`Client::receive_file`].
+    pub fn receive_file_and_reply(
+        &mut self,
+        piece: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<(u64, Reply)> {
         let len_bytes = match self.reply()? {
             Reply::FileFollows { len_bytes } => len_bytes,
             other => return Err(self.unexpected(&other)),
         };
-        self.pieces(len_bytes, &mut piece)?;
-        Ok(len_bytes)
+        Ok((len_bytes, self.pieces(len_bytes, piece)?))
+    }
+
+    /// The node has this feature.
+    pub fn has(&self, feature: Features) -> bool {
+        self.agreement.has(feature)
     }
 
     /// The pieces of a file of this length, and the reply after them.
     ///
     /// # Errors
     /// As [`Client::reply`], or what `piece` reports.
-    pub fn pieces(&mut self, len_bytes: u64, mut piece: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    pub fn pieces(
+        &mut self,
+        len_bytes: u64,
+        mut piece: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<Reply> {
         let mut failure = None;
         loop {
             let (kind, payload) = self.receive()?;
@@ -328,8 +347,8 @@ impl Client {
                 failure = piece(offset, bytes).err();
             }
         }
-        self.reply()?;
-        failure.map_or(Ok(()), Err)
+        let reply = self.reply()?;
+        failure.map_or(Ok(reply), Err)
     }
 
     /// Sends a piece of a file.
@@ -351,6 +370,6 @@ impl Client {
 }
 
 /// A node's message, without control characters that a terminal would interpret.
-fn printable(message: &str) -> String {
+pub fn printable(message: &str) -> String {
     message.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }

@@ -1,5 +1,9 @@
 //! A volume as a plain data directory.
+//!
+//! Each file is requested with its damaged pages, as they are stored, and the node reports them at the end. Unless damaged
+//! files are wanted, such a file is removed again, except if the server cannot start without it.
 
+mod damaged;
 mod file;
 
 use crate::beneath::{Beneath, check_name};
@@ -8,9 +12,11 @@ use crate::credentials::check_volume;
 use crate::error::{ClientError, Result};
 use crate::events::Events;
 use crate::files::make_directory;
+pub use damaged::DamagedFiles;
 use file::ExportedFile;
 use redoubt_transport::Connector;
-use redoubt_wire::control::{EntryKind, Reply, Request};
+use redoubt_wire::control::{EntryKind, FrozenEnd, Reply, Request};
+use redoubt_wire::greeting::DAMAGED_PAGES;
 use std::path::Path;
 
 /// Files asked for that have not come. Requests are short: the node can always take this many.
@@ -22,15 +28,40 @@ pub struct Exported {
     pub files: usize,
     /// Their length.
     pub total_bytes: u64,
+    /// Files with damaged pages.
+    pub damaged: DamagedFiles,
 }
 
-/// Writes a volume into a directory that is new or empty.
+/// Refuses a frozen volume that may have changes from after its position, and ends the export.
+fn require_exact(client: &mut Client, volume: &str, frozen: Option<&FrozenEnd>) -> Result<()> {
+    let Some(end) = frozen.filter(|end| end.changes_end.is_some()) else { return Ok(()) };
+    // The next attempt may follow at once.
+    client.call(&Request::ExportEnd { volume: volume.to_owned() })?;
+    Err(ClientError::Usage(format!(
+        "volume {volume} is frozen at LSN {} and not exact: its plain files and pages may have later changes. An earlier \
+         export or a backup may be better; --with-damaged exports the volume as it is stored",
+        end.lsn
+    )))
+}
+
+/// Writes a volume into a directory that is new or empty. Files with damaged pages are left out unless `with_damaged`.
 ///
 /// # Errors
-/// [`ClientError::Usage`] if the directory is not empty; errors of the node; [`ClientError::Io`].
-pub fn write(connector: &Connector, volume: &str, to: &Path, events: &dyn Events) -> Result<Exported> {
+/// [`ClientError::Usage`] if the directory is not empty, or if the volume is frozen and not exact, unless `with_damaged`;
+/// errors of the node; [`ClientError::Io`].
+pub fn write(
+    connector: &Connector,
+    volume: &str,
+    to: &Path,
+    with_damaged: bool,
+    events: &dyn Events,
+) -> Result<Exported> {
     check_volume(connector, volume)?;
     let mut client = Client::connect(connector)?;
+    let reports_damage = client.has(DAMAGED_PAGES);
+    if with_damaged && !reports_damage {
+        events.note("the node is of an older version: the export ends at the first damaged page");
+    }
     let attachment = match client.call(&Request::ExportBegin { volume: volume.to_owned() })? {
         Reply::Attached(attachment) => attachment,
         other => return Err(client.unexpected(&other)),
@@ -40,6 +71,9 @@ pub fn write(connector: &Connector, volume: &str, to: &Path, events: &dyn Events
     }
     for entry in &attachment.entries {
         check_name(&entry.path)?;
+    }
+    if !with_damaged {
+        require_exact(&mut client, volume, attachment.frozen.as_ref())?;
     }
     prepare(to)?;
     let total_bytes = attachment.entries.iter().map(|entry| entry.len_bytes).sum();
@@ -53,16 +87,23 @@ pub fn write(connector: &Connector, volume: &str, to: &Path, events: &dyn Events
     }
     // Each file is requested before the previous ones have arrived; the answers come in the same order.
     let mut to_ask = files.iter();
-    let mut encrypted = 0;
+    let (mut encrypted, mut damaged) = (0, DamagedFiles::of(attachment.frozen.clone()));
     for (number, entry) in files.iter().enumerate() {
         let asked = if number == 0 { ASKED_FILES } else { 1 };
         for entry in to_ask.by_ref().take(asked) {
-            client.request(&Request::ExportFile { volume: volume.to_owned(), path: entry.path.clone() })?;
+            let (volume, path) = (volume.to_owned(), entry.path.clone());
+            client.request(&Request::ExportFile { volume, path, with_damaged: reports_damage })?;
         }
         let target = to.join(&entry.path);
         let failed = |error| ClientError::io("write", &target, error);
         let mut file = ExportedFile::new(beneath.create_new(&entry.path)?);
-        let len_bytes = client.receive_file(|offset, piece| file.write(offset, piece).map_err(failed))?;
+        let (len_bytes, reply) =
+            client.receive_file_and_reply(|offset, piece| file.write(offset, piece).map_err(failed))?;
+        if damaged.leaves_out(entry, &reply, with_damaged, events) {
+            beneath.remove(&entry.path)?;
+            progress.add(len_bytes);
+            continue;
+        }
         encrypted += usize::from(file.is_encrypted());
         let (file, note) = file.finish(len_bytes).map_err(failed)?;
         if let Some(note) = note {
@@ -81,7 +122,7 @@ pub fn write(connector: &Connector, volume: &str, to: &Path, events: &dyn Events
              docs/volume/how-to/encryption.md)"
         ));
     }
-    Ok(Exported { files: files.len(), total_bytes })
+    Ok(Exported { files: files.len() - damaged.left_out(), total_bytes, damaged })
 }
 
 fn prepare(directory: &Path) -> Result<()> {

@@ -215,7 +215,7 @@ function tiles(of) {
 function details(of) {
   byId('name').textContent = 'Volume ' + of.name;
   const state = byId('state');
-  const look = {attached: 'good', ready: 'good', stopped: 'bad', unusable: 'bad'}[of.state] || 'warn';
+  const look = {attached: 'good', ready: 'good', stopped: 'bad', frozen: 'bad', unusable: 'bad'}[of.state] || 'warn';
   const by = of.attached_by ? ', generation ' + of.generation + ' (' + of.attached_by + ')' : '';
   state.replaceChildren(element('b', of.state, look), document.createTextNode((of.reason ? ': ' + of.reason : '') + by));
   const marks = [['W', of.w_lsn], ['D', of.d_lsn], ['P', of.p_lsn], ['A', of.a_lsn], ['server’s checkpoint', of.server_checkpoint_lsn]];

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 const BOUND_POWERS: std::ops::RangeInclusive<u32> = 4..=26;
 
 /// States a volume can be in.
-const STATES: [&str; 7] = ["ready", "attached", "waiting", "stopped", "exporting", "recovering", "unusable"];
+const STATES: [&str; 8] =
+    ["ready", "attached", "waiting", "stopped", "frozen", "exporting", "recovering", "unusable"];
 
 /// Samples of one metric: labels besides `volume` and value.
 type Values = Vec<(Vec<(&'static str, String)>, f64)>;
@@ -95,6 +96,12 @@ const GAUGES: &[Metric] = &[
         kind: Kind::Gauge,
         help: "Files of the volume.",
         values: |volume| one(volume.files as f64),
+    },
+    Metric {
+        name: "redoubt_quarantined_pages",
+        kind: Kind::Gauge,
+        help: "Damaged pages that are set aside, or that a read has found; a file whose pages are all set aside counts as one, and so does a lost plain file.",
+        values: |volume| one(volume.quarantined as f64),
     },
     Metric {
         name: "redoubt_log_buffer_used_bytes",

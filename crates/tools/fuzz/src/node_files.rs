@@ -1,4 +1,4 @@
-//! The node's own small files: the checkpoint with all names, and the identity. They are read or refused, never a
+//! The node's own small files: the checkpoint with all names, the identity, and the quarantine. They are read or refused, never a
 //! panic. A file that is written again after reading reads the same, and a names file that was read accepts further
 //! frames.
 //!
@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use redoubt_node::checkpoint::CheckpointFiles;
 use redoubt_node::home::Folder;
+use redoubt_node::quarantine::Contents;
 use redoubt_node::volume::Identity;
 use redoubt_wire::stream::FileKind;
 
@@ -55,6 +56,9 @@ fn put_names(directory: &Path, content: &[u8], is_whole: bool) {
 pub fn run(data: &[u8]) {
     let Some((&flags, content)) = data.split_first() else { return };
     let is_whole = flags & 2 != 0;
+    if let Ok(quarantine) = Contents::decode(content) {
+        assert_eq!(Contents::decode(&quarantine.encode().unwrap()).unwrap(), quarantine);
+    }
     let file = if is_whole { content.to_vec() } else { with_checksum(content) };
     let directory = directory();
     let folder = Folder::open(directory).unwrap();

@@ -22,7 +22,7 @@ use redoubt_node::mark::Point;
 use redoubt_node::namespace::Namespace;
 use redoubt_node::parser::Parser;
 use redoubt_node::plain::PlainStore;
-use redoubt_node::rescue::{ImageOwner, PageHistory};
+use redoubt_node::rescue::{Histories, ImageOwner};
 use redoubt_node::volume::decode_chunk;
 use redoubt_page::{Format, SpaceFlags};
 use redoubt_redo::{Lsn, PageId};
@@ -115,10 +115,10 @@ pub fn run(data: &[u8]) {
     std::fs::create_dir_all(&place).unwrap();
     let plain = PlainStore::new(Folder::open(&place).unwrap());
     let mut parser = Parser::new(&index, &names, &plain);
-    let mut history = PageHistory::new(PageId::new(5, 3), Format::of_mariadb(SpaceFlags(0x15)));
+    let mut histories = Histories::new([(PageId::new(5, 3), Format::of_mariadb(SpaceFlags(0x15)))]);
     let mut end = start;
     for chunk in &chunks {
-        let _ = history.frame(chunk, &|path, page_no| match (path.first(), page_no) {
+        let _ = histories.frame(chunk, &|_, path, page_no| match (path.first(), page_no) {
             (Some(b'd'), 3) => ImageOwner::Ours,
             (Some(b'd'), _) => ImageOwner::Other,
             _ => ImageOwner::Unknown,
@@ -134,7 +134,9 @@ pub fn run(data: &[u8]) {
     let changes = names.write().take_changes();
     let names = Arc::new(names.into_inner());
     build(&index, &names);
-    let _ = history.rebuild(&[], start.lsn);
+    for history in histories.into_pages() {
+        let _ = history.rebuild(&[], start.lsn);
+    }
     let folder = Folder::open(directory).unwrap();
     CheckpointFiles::create(&folder, &Namespace::default()).unwrap();
     let (mut files, _) = CheckpointFiles::open(&folder).expect("what was written can be read");

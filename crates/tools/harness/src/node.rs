@@ -280,6 +280,9 @@ impl Node {
             if counters["page_mismatches"].as_u64() != Some(0) {
                 return Err(Error::Violation(format!("pages differ: {status}")));
             }
+            if status["volumes"][0]["quarantined"].as_u64() != Some(0) {
+                return Err(Error::Violation(format!("pages cannot be built: {status}")));
+            }
             Ok(counters["pages_verified"].as_u64().filter(|verified| *verified >= at_least))
         })
     }

@@ -281,7 +281,7 @@ impl Reader<'_> {
         let compared = self.each_file(|path, offset, len| {
             let mut bytes = vec![0; len];
             self.volume
-                .read_export(&held, path, offset, &mut bytes)
+                .read_export(&held, path, offset, &mut bytes, None)
                 .map_err(node(&format!("export {path}")))?;
             Ok(bytes)
         });

@@ -8,14 +8,24 @@
 //! A page's entries go to one worker, so per-page order is kept without locks. Nothing above D reaches the
 //! page store: the caller waits for D first. Applying a table twice gives the same pages, because entries that
 //! a stored page already has are skipped by its LSN.
+//!
+//! A page whose stored image is damaged is put off until the others are built: one pass over the log rebuilds many of
+//! them. A page that cannot be built is reported ([`Applied::damage`]) and left out; so is a page that is in quarantine
+//! ([`crate::quarantine`]), unless its entries start it from nothing. All others are written.
+
+mod building;
 
 use crate::construct::{Builder, StoredPages, VerifyCase, fills_page};
 use crate::error::NodeError;
 use crate::figures::Worker;
+use crate::index::table::resolve;
 use crate::index::{Body, Entry, PageKey, Table};
+use crate::quarantine::Damage;
 use redoubt_page::Format;
 use redoubt_pagestore::PageWrite;
-use redoubt_redo::{PageId, PageReset};
+use redoubt_redo::mariadb::RecordReader;
+use redoubt_redo::mariadb::record::Body as RecordBody;
+use redoubt_redo::{Lsn, PageId, PageReset};
 use redoubt_sync::{Condvar, Mutex, time};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,12 +48,14 @@ pub type OnVerify<'d> = &'d (dyn Fn(&Builder, PageKey, VerifyCase<'_>) + Sync);
 pub type BeforeWrite<'d> = &'d (dyn Fn(&[(PageKey, Vec<u8>)]) + Sync);
 
 /// Result of applying a table.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Applied {
     /// Pages written.
     pub pages: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Pages that could not be built, and pages that are whole again.
+    pub damage: Damage,
 }
 
 type BuiltPages = Vec<(PageKey, Vec<u8>)>;
@@ -191,22 +203,38 @@ impl Page<'_> {
         self.chains.iter().flat_map(|chain| &chain.entries)
     }
 
-    /// Number of the first entry that defines the page regardless of its earlier content.
-    fn first_filling(&self) -> Option<usize> {
-        self.entries().position(fills_page)
-    }
-
     /// Number of the first entry that needs no earlier image; `None`: there is none, or an earlier entry is a
     /// comparison.
     fn begins_without_base(&self) -> Option<usize> {
-        let at = self.first_filling()?;
+        let at = self.entries().position(fills_page)?;
         (!self.entries().take(at).any(is_verify)).then_some(at)
     }
 
-    /// After these entries the page has no content that counts.
-    fn ends_free(&self) -> bool {
-        let last = self.entries().rfind(|entry| !is_verify(entry) && !matches!(entry.body, Body::Scrub));
-        last.is_some_and(|entry| matches!(entry.body, Body::Run { reset: Some(PageReset::Free), .. }))
+    /// Number of the last entry that defines the page regardless of its earlier content.
+    fn last_filling(&self) -> Option<usize> {
+        let after = self.entries().rev().position(fills_page)?;
+        self.entries().count().checked_sub(after + 1)
+    }
+
+    /// If the page has no content that counts after these entries: the LSN at which it was freed.
+    fn freed_at(&self) -> Option<Lsn> {
+        for Chain { table, entries } in self.chains.iter().rev() {
+            let is_change = |entry: &&Entry| !is_verify(entry) && !matches!(entry.body, Body::Scrub);
+            let Some(last) = entries.iter().rfind(is_change) else { continue };
+            let Body::Run { chunk, offset, len, reset: Some(PageReset::Free) } = last.body else {
+                return None;
+            };
+            // Redo that changes a page that it has just freed is invalid, and does not free it.
+            let chunks = table.chunks();
+            let last_record = RecordReader::new(resolve(&chunks, chunk, offset, len)?).last()?.ok()?;
+            return matches!(last_record.body, RecordBody::FreePage).then_some(last.end_lsn);
+        }
+        None
+    }
+
+    /// Its earlier content does not count after these entries.
+    fn is_initialised_again(&self) -> bool {
+        self.last_filling().is_some() || self.freed_at().is_some()
     }
 }
 
@@ -225,6 +253,9 @@ struct Work<'w> {
     on_verify: OnVerify<'w>,
     output: Output<'w>,
     failure: Mutex<Option<NodeError>>,
+    /// Pages whose stored image is damaged, with its fault.
+    damaged: Mutex<Vec<(Page<'w>, String)>>,
+    damage: Mutex<Damage>,
 }
 
 impl<'w> Work<'w> {
@@ -242,24 +273,24 @@ impl<'w> Work<'w> {
     }
 
     /// The pages at these places, of which the store knows that they will be read.
-    fn pages(&self, places: &[PageInTable]) -> Result<Vec<Page<'w>>, NodeError> {
+    fn pages(&self, places: &[PageInTable]) -> Vec<Page<'w>> {
         let mut pages = Vec::with_capacity(places.len());
         for of_page in places.chunk_by(|a, b| a.key == b.key) {
             let Some(key) = of_page.first().map(|place| place.key) else { continue };
             let Some((page_id, format)) = (self.describe)(key) else { continue };
-            let format = format.ok_or_else(|| NodeError::Page {
-                page: page_id,
-                file: "?".to_owned(),
-                reason:
-                    "its tablespace flags are unknown: page 0 of the tablespace was never logged nor sent"
-                        .to_owned(),
-            })?;
+            if self.output.pages.set_aside(key).is_some_and(|entry| entry.page_no.is_none()) {
+                continue;
+            }
             let tables = of_page.iter().filter_map(|place| self.tables.get(place.table as usize));
-            let chains = tables.map(|table| Chain { table, entries: table.chain(key) }).collect();
+            let chains: Vec<_> = tables.map(|table| Chain { table, entries: table.chain(key) }).collect();
+            let Some(format) = format else {
+                self.unknown_format(key, page_id, &chains);
+                continue;
+            };
             pages.push(Page { key, page_id, format, chains });
         }
         self.announce(&pages);
-        Ok(pages)
+        pages
     }
 
     fn announce(&self, pages: &[Page<'_>]) {
@@ -289,34 +320,18 @@ impl<'w> Work<'w> {
                 if places.is_empty() {
                     break;
                 }
-                ahead.push_back(self.pages(places)?);
+                ahead.push_back(self.pages(places));
             }
             let Some(pages) = ahead.pop_front() else { return Ok(()) };
             for page in pages {
                 if self.failure.lock().is_some() {
                     return Ok(());
                 }
-                self.build(&page)?;
-                worker.built(page.entries().count() as u64, redo_bytes(&page));
+                let (entries, bytes) = (page.entries().count() as u64, redo_bytes(&page));
+                self.build(page)?;
+                worker.built(entries, bytes);
             }
         }
-    }
-
-    fn build(&self, page: &Page<'_>) -> Result<(), NodeError> {
-        let Some((mut builder, first)) = begin(self.output.pages, page)? else { return Ok(()) };
-        let mut verify = |builder: &Builder, case: VerifyCase<'_>| (self.on_verify)(builder, page.key, case);
-        let (mut left_out, mut changes_page) = (first, false);
-        for Chain { table, entries } in &page.chains {
-            let from = left_out.min(entries.len());
-            left_out -= from;
-            let entries = entries.get(from..).unwrap_or_default();
-            changes_page |= entries.iter().any(|entry| !is_verify(entry));
-            builder.apply_entries(&table.chunks(), entries, None, Some(&mut verify))?;
-        }
-        if changes_page {
-            self.output.add(page.key, builder.finish()?);
-        }
-        Ok(())
     }
 }
 
@@ -324,7 +339,7 @@ impl<'w> Work<'w> {
 /// `workers`. On an error nothing is lost: call it again, or stop.
 ///
 /// # Errors
-/// [`NodeError::Page`], [`NodeError::PageStore`].
+/// [`NodeError::PageStore`]; those of [`Rescue::rescue`](crate::rescue::Rescue::rescue).
 pub fn apply_tables(
     pages: StoredPages<'_>,
     tables: &[Arc<Table>],
@@ -349,6 +364,8 @@ pub fn apply_tables(
         on_verify,
         output: Output { pages, before_write, waiting: Mutex::new(waiting), changed: Condvar::new() },
         failure: Mutex::default(),
+        damaged: Mutex::default(),
+        damage: Mutex::default(),
     };
     let written = Mutex::new(Applied::default());
     redoubt_sync::thread::scope(|scope| {
@@ -370,34 +387,16 @@ pub fn apply_tables(
         }
         work.run(workers.first().unwrap_or(&Worker::default()));
     });
-    if let Some(error) = work.failure.into_inner() {
+    if let Some(error) = work.failure.lock().take() {
         return Err(error);
     }
     let mut applied = written.into_inner();
     work.output.write(&work.output.take_rest(), &mut applied)?;
+    work.build_damaged(&mut applied)?;
+    applied.damage = work.damage.into_inner();
     Ok(applied)
 }
 
 fn redo_bytes(page: &Page<'_>) -> u64 {
     page.entries().map(|entry| if let Body::Run { len, .. } = entry.body { u64::from(len) } else { 0 }).sum()
-}
-
-/// The page before its entries, and the first entry that counts. The stored page is read only if an entry builds on it
-/// or compares with it. If it is damaged for good, the comparisons are skipped where the entries initialise the page
-/// again; `None`: they only free it.
-fn begin(pages: StoredPages<'_>, page: &Page<'_>) -> Result<Option<(Builder, usize)>, NodeError> {
-    let Page { key, page_id, format, .. } = *page;
-    if let Some(first) = page.begins_without_base() {
-        return Ok(Some((Builder::empty(page_id, format), first)));
-    }
-    let first = page.first_filling();
-    match Builder::from_store(pages, key, page_id, format) {
-        Ok(builder) => Ok(Some((builder, 0))),
-        Err(error @ NodeError::Page { .. }) if first.is_some() || page.ends_free() => {
-            tracing::warn!(event = "page_initialised_again", page = %page_id, %error, "page initialised again by redo; earlier writes are not \
-                                                     compared");
-            Ok(first.map(|first| (Builder::empty(page_id, format), first)))
-        }
-        Err(error) => Err(error),
-    }
 }

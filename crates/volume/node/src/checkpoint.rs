@@ -53,6 +53,9 @@ struct Stored {
     log_start_seq: u64,
     log_start_lsn: u64,
     names: NamesEnd,
+    /// See [`CheckpointFiles::lists_files`].
+    #[serde(default)]
+    lists_files: bool,
 }
 
 fn point(seq: u64, lsn: u64) -> Point {
@@ -67,6 +70,7 @@ pub struct CheckpointFiles {
     /// Number of the next names file. No number is used twice: a checkpoint whose write failed may be on disk all the
     /// same, and the file that it may refer to must stay.
     next_number: u64,
+    lists_files: bool,
 }
 
 impl CheckpointFiles {
@@ -75,7 +79,7 @@ impl CheckpointFiles {
     /// # Errors
     /// [`NodeError::Io`].
     pub fn create(directory: &Folder, names: &Namespace) -> Result<(), NodeError> {
-        let mut files = Self { directory: directory.clone(), names: None, next_number: 1 };
+        let mut files = Self { directory: directory.clone(), names: None, next_number: 1, lists_files: true };
         files.write(Point::default(), Point::default(), &[], 0, || Arc::new(names.clone()))
     }
 
@@ -94,7 +98,14 @@ impl CheckpointFiles {
             names: Arc::new(names),
         };
         let next_number = names_file.number() + 1;
-        Ok((Self { directory: directory.clone(), names: Some(names_file), next_number }, checkpoint))
+        let lists_files = stored.lists_files;
+        let files = Self { directory: directory.clone(), names: Some(names_file), next_number, lists_files };
+        Ok((files, checkpoint))
+    }
+
+    /// The checkpoint that was read is of a build that keeps the list of stored files. Any other changes files without it.
+    pub fn lists_files(&self) -> bool {
+        self.lists_files
     }
 
     /// Replaces the checkpoint. `changes` are those of the names since the last one, `all` returns the names with them.
@@ -134,6 +145,7 @@ impl CheckpointFiles {
             log_start_seq: log_start.seq.0,
             log_start_lsn: log_start.lsn.0,
             names: end,
+            lists_files: true,
         };
         let body = serde_json::to_vec(&stored)
             .map_err(|error| NodeError::io("encode", self.directory.path().join(FILE_NAME), error.into()))?;

@@ -17,14 +17,16 @@ use crate::error::NodeError;
 use crate::index::table::resolve;
 use crate::index::{Body, Entry, LogIndex, PageKey, Table};
 use crate::log_buffer::Chunk;
-use crate::rescue::Rescue;
+use crate::quarantine::{Quarantine, SetAside};
+use crate::rescue::{DamagedImage, Rescue};
 use crate::trace::{Laps, Part};
 use redoubt_page::format::{complete_image, page_lsn};
-use redoubt_page::layout::scrub;
+use redoubt_page::layout::{scrub, set_page_id};
 use redoubt_page::mysql::Scratch;
 use redoubt_page::{Change, Format, page_is_never_written};
 use redoubt_pagestore::{PageStore, PageStoreError};
 use redoubt_redo::{Lsn, PageId, PageReset};
+use redoubt_sync::thread::catch_panic;
 use std::sync::Arc;
 
 /// Stored pages. A page that fails its checksum is rebuilt, if `rescue` is set.
@@ -34,34 +36,102 @@ pub struct StoredPages<'s> {
     pub store: &'s dyn PageStore,
     /// Rebuilds damaged pages.
     pub rescue: Option<&'s dyn Rescue>,
+    /// Pages that must not be read.
+    pub quarantine: Option<&'s Quarantine>,
 }
 
 impl<'s> StoredPages<'s> {
     /// A damaged page is an error.
     pub const fn without_rescue(store: &'s dyn PageStore) -> Self {
-        Self { store, rescue: None }
+        Self { store, rescue: None, quarantine: None }
+    }
+
+    /// The entry of a page that is in quarantine.
+    pub fn set_aside(&self, key: PageKey) -> Option<SetAside> {
+        self.quarantine?.find(key)
     }
 
     /// The stored image of a page; zeros if it was never written.
     ///
     /// # Errors
-    /// [`NodeError::PageStore`], or [`NodeError::Page`] if the image fails its checksum and cannot be rebuilt.
+    /// [`NodeError::PageStore`], or [`NodeError::Page`] if the page is in quarantine, or if the image fails its checksum
+    /// and cannot be rebuilt.
     pub fn read(&self, key: PageKey, page_id: PageId, format: Format) -> Result<Vec<u8>, NodeError> {
-        let mut page = vec![0; format.physical_page_size_bytes()];
-        let fault = match self.store.read_page(key.object(), key.page_no(), &mut page) {
-            // Nothing of this object was applied yet.
-            Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => match format.verify(&page) {
-                Ok(()) => return Ok(page),
-                Err(fault) => fault.to_string(),
-            },
-            Err(error @ PageStoreError::DamagedImage { .. }) => error.to_string(),
-            Err(error) => return Err(error.into()),
-        };
-        let fault = format!("stored image is damaged: {fault}");
-        match self.rescue {
-            Some(rescue) => rescue.rescue(key, page_id, format, &fault),
-            None => Err(NodeError::Page { page: page_id, file: "?".to_owned(), reason: fault }),
+        if let Some(entry) = self.set_aside(key) {
+            let reason = entry.error();
+            return Err(NodeError::Page { page: page_id, file: entry.file, reason });
         }
+        let fault = match self.read_stored(key, format)? {
+            Ok(page) => return Ok(page),
+            Err(fault) => fault,
+        };
+        let damaged = [DamagedImage { key, page_id, format, fault }];
+        self.rescue(&damaged)?.pop().unwrap_or_else(|| {
+            let [DamagedImage { fault, .. }] = damaged;
+            Err(NodeError::Page { page: page_id, file: "?".to_owned(), reason: fault })
+        })
+    }
+
+    /// The stored image of a page, or its fault if it is damaged; zeros if it was never written. One bad read is no
+    /// verdict: memory or the transfer may be at fault.
+    ///
+    /// # Errors
+    /// [`NodeError::PageStore`].
+    pub fn read_stored(&self, key: PageKey, format: Format) -> Result<Result<Vec<u8>, String>, NodeError> {
+        let (object, page_no) = (key.object(), key.page_no());
+        let mut page = vec![0; format.physical_page_size_bytes()];
+        let read = self.store.read_page(object, page_no, &mut page);
+        let Some(first_fault) = fault_of(read, &page, format)? else { return Ok(Ok(page)) };
+        let read = self.store.read_page_again(object, page_no, &mut page);
+        if let Some(fault) = fault_of(read, &page, format)? {
+            return Ok(Err(format!("stored image is damaged: {fault}")));
+        }
+        tracing::warn!(event = "page_whole_when_read_again", %object, page_no, fault = first_fault, "page was whole when it was read again");
+        Ok(Ok(page))
+    }
+
+    /// Rebuilds damaged pages, or returns their faults. A panic concerns only the page that causes it.
+    ///
+    /// # Errors
+    /// As [`Rescue::rescue`].
+    pub fn rescue(&self, damaged: &[DamagedImage]) -> Result<Vec<Result<Vec<u8>, NodeError>>, NodeError> {
+        let lost = |page: &DamagedImage, reason: String| {
+            Err(NodeError::Page { page: page.page_id, file: "?".to_owned(), reason })
+        };
+        let Some(rescue) = self.rescue else {
+            return Ok(damaged.iter().map(|page| lost(page, page.fault.clone())).collect());
+        };
+        match (catch_panic(|| rescue.rescue(damaged)), damaged) {
+            (Ok(rescued), _) => rescued,
+            (Err(panic), [page]) => {
+                let defect = format!("rebuilding it met a defect of the node: {panic}; report it");
+                Ok(vec![lost(page, format!("{}. {defect}", page.fault))])
+            }
+            (Err(_), _) => {
+                let (first, second) = damaged.split_at(damaged.len() / 2);
+                let mut rescued = self.rescue(first)?;
+                rescued.extend(self.rescue(second)?);
+                Ok(rescued)
+            }
+        }
+    }
+}
+
+/// The fault of a page that was read, if it has one. An error of the store that concerns other pages as well is no fault.
+fn fault_of(
+    read: Result<bool, PageStoreError>,
+    page: &[u8],
+    format: Format,
+) -> Result<Option<String>, NodeError> {
+    match read {
+        // Without an object, nothing of it was applied yet.
+        Ok(_) | Err(PageStoreError::NoSuchObject { .. }) => {
+            Ok(format.verify(page).err().map(|fault| fault.to_string()))
+        }
+        Err(error @ (PageStoreError::DamagedImage { .. } | PageStoreError::LostPage { .. })) => {
+            Ok(Some(error.to_string()))
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -101,6 +171,19 @@ impl Builder {
     ) -> Result<Self, NodeError> {
         let page = pages.read(key, page_id, format)?;
         Ok(Self { page_id, format, page })
+    }
+
+    /// Starts from this image.
+    pub const fn from_image(page_id: PageId, format: Format, page: Vec<u8>) -> Self {
+        Self { page_id, format, page }
+    }
+
+    /// A page without content that was freed at `lsn`, so that no older redo is applied to it.
+    pub fn freed(page_id: PageId, format: Format, lsn: Lsn) -> Self {
+        let mut builder = Self::empty(page_id, format);
+        set_page_id(&mut builder.page, page_id);
+        scrub(&mut builder.page, lsn);
+        builder
     }
 
     /// Starts from nothing.

@@ -102,6 +102,20 @@ impl NodeError {
         }
     }
 
+    /// Stored bytes are lost: the drive cannot read them, or their file is gone. Other bytes may be whole.
+    pub fn is_lost_content(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => redoubt_storage::is_lost_content(source),
+            Self::PageStore(error) => error.is_lost_content(),
+            _ => false,
+        }
+    }
+
+    /// A stored file is of no use: it is damaged, or the drive cannot read it.
+    pub fn is_unusable_file(&self) -> bool {
+        matches!(self, Self::Damaged { .. }) || self.is_lost_content()
+    }
+
     /// An I/O error with the attempted action.
     pub fn io(action: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { action, path: path.into(), source }
@@ -110,4 +124,33 @@ impl NodeError {
 
 fn is_no_space(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_bytes_that_the_drive_has_lost_are_lost_content() {
+        for (code, is_lost) in [
+            (libc::EIO, true),
+            (libc::EUCLEAN, true),
+            (libc::ENODATA, true),
+            (libc::EMFILE, false),
+            (libc::ENFILE, false),
+            (libc::ENOMEM, false),
+            (libc::EACCES, false),
+        ] {
+            let source = || std::io::Error::from_raw_os_error(code);
+            let read = PageStoreError::Read { file: "1.pages".to_owned(), offset_bytes: 0, source: source() };
+            assert_eq!(NodeError::from(read).is_lost_content(), is_lost, "{code}");
+            assert_eq!(NodeError::io("read", "plain", source()).is_lost_content(), is_lost, "{code}");
+        }
+        let write = PageStoreError::Io {
+            action: "write",
+            file: "1.pages".to_owned(),
+            source: std::io::Error::from_raw_os_error(libc::EIO),
+        };
+        assert!(!NodeError::from(write).is_lost_content(), "a failed write leaves the disk unknown");
+    }
 }

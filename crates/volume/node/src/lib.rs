@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Modules: [`volume`] ties the parts of one volume together. The parts are [`log_buffer`], [`parser`], [`index`],
-//! [`construct`], [`rescue`], [`apply`], [`namespace`], [`plain`] and [`checkpoint`]. [`place`], [`log_device`] and
+//! [`construct`], [`rescue`], [`apply`], [`quarantine`], [`namespace`], [`plain`] and [`checkpoint`]. [`place`], [`log_device`] and
 //! [`page_store`] define where and how they are stored; [`at_rest`] encrypts that. [`server`] is the network.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
@@ -33,6 +33,7 @@ pub mod page_store;
 pub mod parser;
 pub mod place;
 pub mod plain;
+pub mod quarantine;
 pub mod rescue;
 pub mod server;
 pub mod snapshot;

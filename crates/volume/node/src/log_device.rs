@@ -2,12 +2,18 @@
 //!
 //! On a raw device ([`crate::place`]) the log is always a file device: its segments are files of the device's own
 //! directory, durable by a flush of the device.
+//!
+//! A log with a damaged end is opened for reading, up to the damage ([`LogDamage`]).
 
 use crate::error::NodeError;
 use crate::place::{Part, Place, Site, find_or_create};
 use redoubt_logdev::choice::{choose, warnings, write_unit_len};
-use redoubt_logdev::{BlockLogDevice, BlockLogOptions, DeviceKind, FileLogDevice, LogDevice, SegmentOptions};
+use redoubt_logdev::{
+    BlockLogDevice, BlockLogOptions, DamagedLog, DeviceKind, FileLogDevice, LogDevice, LogDeviceError,
+    SegmentOptions,
+};
 use redoubt_storage::probe::{DirectIo, PathProbe, probe};
+use redoubt_wire::Seq;
 use std::path::{Path, PathBuf};
 
 /// Longest write unit of a log on a block device.
@@ -53,6 +59,16 @@ pub struct Opened {
     pub reason: String,
     /// One sentence each.
     pub warnings: Vec<String>,
+    /// The device can only be read, and not to its end.
+    pub damage: Option<LogDamage>,
+}
+
+/// Damage at the end of a log.
+pub struct LogDamage {
+    /// Where, and why it is known to be damage.
+    pub reason: String,
+    /// The log was durable at least up to there.
+    pub durable_end: Seq,
 }
 
 /// Opens the log of a volume; makes one if there is none.
@@ -61,10 +77,26 @@ pub struct Opened {
 /// [`NodeError::Refused`] if the requested device does not fit the location; [`NodeError::LogDevice`].
 pub fn open(site: Site<'_>, options: &LogOptions) -> Result<Opened, NodeError> {
     let place = find_or_create(site, Part::Log, options.place.as_deref())?;
-    match &place {
+    let opened = match &place {
         Place::Directory(directory) => open_in_directory(directory, options),
         Place::Device(_) => open_on_device(&place, options),
+    };
+    match opened {
+        Err(NodeError::LogDevice(error)) if error.damaged_from().is_some() => open_damaged(&place, error),
+        opened => opened,
     }
+}
+
+/// Opens a log for reading that a device has refused with `refusal`.
+fn open_damaged(place: &Place, refusal: LogDeviceError) -> Result<Opened, NodeError> {
+    let Ok(device) = DamagedLog::open_on(&place.open(false)?) else { return Err(refusal.into()) };
+    Ok(Opened {
+        place: place.to_string(),
+        reason: "its end is damaged".to_owned(),
+        warnings: vec![format!("{refusal}; the log is read up to {} only", device.end())],
+        damage: Some(LogDamage { reason: refusal.to_string(), durable_end: device.proven_end() }),
+        device: Box::new(device),
+    })
 }
 
 fn open_on_device(place: &Place, options: &LogOptions) -> Result<Opened, NodeError> {
@@ -77,6 +109,7 @@ fn open_on_device(place: &Place, options: &LogOptions) -> Result<Opened, NodeErr
         place: place.to_string(),
         reason: "it is on a raw device".to_owned(),
         warnings: Vec::new(),
+        damage: None,
     })
 }
 
@@ -103,7 +136,7 @@ fn open_in_directory(directory: &Path, options: &LogOptions) -> Result<Opened, N
             directory.display()
         ));
     }
-    Ok(Opened { device, place: directory.display().to_string(), reason, warnings })
+    Ok(Opened { device, place: directory.display().to_string(), reason, warnings, damage: None })
 }
 
 fn open_kind(

@@ -27,9 +27,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 mod checksums;
+mod lost;
 
 pub use checksums::Checksum;
 use checksums::Checksums;
+pub use lost::Loss;
+use lost::LostFiles;
 
 const MAX_OPEN_FILES: usize = 256;
 
@@ -108,6 +111,7 @@ pub struct PlainStore {
     moved: Condvar,
     open: Mutex<OpenFiles>,
     checksums: Checksums,
+    lost: LostFiles,
 }
 
 impl PlainStore {
@@ -119,6 +123,7 @@ impl PlainStore {
             moved: Condvar::new(),
             open: Mutex::default(),
             checksums: Checksums::default(),
+            lost: LostFiles::default(),
         }
     }
 
@@ -245,6 +250,14 @@ impl PlainStore {
     /// # Errors
     /// [`NodeError::Io`]; retryable if the disk is full.
     pub fn execute(&self, change: &Change) -> Result<(), NodeError> {
+        let executed = self.make(change);
+        if executed.is_ok() {
+            self.lost.changed(change);
+        }
+        executed
+    }
+
+    fn make(&self, change: &Change) -> Result<(), NodeError> {
         match change {
             Change::Create(id) => self.change(*id, 0, |file| file.set_len(0)),
             Change::Write { file, offset_bytes, .. } => {
@@ -309,12 +322,98 @@ impl PlainStore {
         self.checksums.save(&self.directory);
     }
 
-    /// Loads the checksums of an earlier process. Before any change is made.
+    /// Loads the checksums of an earlier process. Before any change is made. `finds_losses`: of a build that removes the
+    /// entries of shorter files.
     ///
     /// # Errors
     /// [`NodeError::Io`].
-    pub fn load_checksums(&self) -> Result<(), NodeError> {
-        self.checksums.load(self, &self.directory)
+    pub fn load_checksums(&self, finds_losses: bool) -> Result<(), NodeError> {
+        let losses = self.checksums.load(self, &self.directory)?;
+        for (id, loss) in losses.into_iter().filter(|_| finds_losses) {
+            self.lost.add(id, loss);
+        }
+        Ok(())
+    }
+
+    /// Why the contents of a file are lost, if they are.
+    pub fn lost(&self, id: FileId) -> Option<String> {
+        self.lost.find(id)
+    }
+
+    /// All files whose contents are lost.
+    pub fn all_lost(&self) -> Vec<(FileId, Loss)> {
+        self.lost.all()
+    }
+
+    /// All files whose contents are lost, once the changes after A are made again.
+    pub fn reported_losses(&self) -> Vec<(FileId, Loss)> {
+        self.lost.reported()
+    }
+
+    /// The changes after A are made again.
+    pub fn set_losses_final(&self) {
+        self.lost.set_final();
+    }
+
+    /// These files are lost, with these losses and no former ones. Of all of them, those count for which `exists` is true. Before any change is made.
+    pub fn add_lost(
+        &self,
+        losses: impl IntoIterator<Item = (FileId, Loss)>,
+        exists: impl Fn(FileId) -> bool,
+    ) {
+        losses.into_iter().filter(|(id, _)| exists(*id)).for_each(|(id, loss)| self.lost.add(id, loss));
+        self.lost.retain(exists);
+    }
+
+    /// Lost files are other ones than at the last call.
+    pub fn take_lost_changed(&self) -> bool {
+        self.lost.take_changed()
+    }
+
+    /// The next call of [`PlainStore::take_lost_changed`] returns true.
+    pub fn set_lost_changed(&self) {
+        self.lost.set_changed();
+    }
+
+    /// Path for a copy of a lost file, which [`PlainStore::restore`] puts in its place.
+    pub fn restored_path(&self, file: FileId) -> PathBuf {
+        self.directory.path().join(restored_name_of(file))
+    }
+
+    /// The copy of a lost file, if there is one.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn find_restored(&self, file: FileId) -> Result<Option<Arc<dyn StorageFile>>, NodeError> {
+        self.directory.find(&restored_name_of(file))
+    }
+
+    /// Replaces the contents of a lost file by its copy, durably. It is not lost any more. No other change of the file is
+    /// made meanwhile.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn restore(&self, file: FileId, copy: &dyn StorageFile) -> Result<(), NodeError> {
+        let failed = |error| NodeError::io("restore from", self.restored_path(file), error);
+        copy.sync_data().map_err(failed)?;
+        self.open.lock().files.remove(&file);
+        self.checksums.touched(file, 0);
+        let renamed = self.directory.dir().rename(&restored_name_of(file), &name_of(file));
+        self.checksums.touched(file, 0);
+        renamed.map_err(failed)?;
+        self.directory.sync()?;
+        self.lost.changed(&Change::Create(file));
+        Ok(())
+    }
+
+    /// Files that have contents, perhaps empty ones.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn stored(&self) -> Result<Vec<FileId>, NodeError> {
+        let names = self.directory.dir().list();
+        let names = names.map_err(|error| NodeError::io("list", self.directory.path(), error))?;
+        Ok(names.iter().filter_map(|name| u32::from_str_radix(name, 16).ok()).map(FileId).collect())
     }
 
     /// Length of a file's contents in bytes; 0 if it has none.
@@ -364,21 +463,16 @@ impl PlainStore {
     /// # Errors
     /// [`NodeError::Io`].
     pub fn remove_others(&self, keep: impl Fn(FileId) -> bool) -> Result<(), NodeError> {
-        let names = self.directory.dir().list();
-        for name in names.map_err(|error| NodeError::io("list", self.directory.path(), error))? {
-            let id = u32::from_str_radix(&name, 16).ok();
-            if let Some(id) = id.map(FileId)
-                && !keep(id)
-            {
-                self.remove(id)?;
-            }
-        }
-        Ok(())
+        self.stored()?.into_iter().filter(|id| !keep(*id)).try_for_each(|id| self.remove(id))
     }
 }
 
 fn name_of(file: FileId) -> String {
     format!("{:08x}", file.0)
+}
+
+fn restored_name_of(file: FileId) -> String {
+    format!("{}.restored", name_of(file))
 }
 
 /// Makes names in a directory durable.

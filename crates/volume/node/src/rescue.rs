@@ -7,7 +7,7 @@
 //! * a page that the redo in the log starts from nothing (INIT_PAGE, FREE_PAGE, an image sent by the server, a
 //!   tablespace that was created or cut in that redo).
 //!
-//! [`PageHistory`] is pure: it is fed the frames of the log in order and collects everything about one page. An image
+//! [`Histories`] is pure: it is fed the frames of the log in order and collects everything about some pages. An image
 //! in the stream names its page by path. If that path is not known today, or was renamed within the log, the page of
 //! the image is uncertain, and the log is not used.
 
@@ -17,24 +17,39 @@ use crate::log_buffer::Chunk;
 use redoubt_page::format::{complete_image, page_lsn};
 use redoubt_page::mysql::Scratch;
 use redoubt_page::{Change, Format, page_is_never_written};
-use redoubt_pagestore::RetainedImage;
-use redoubt_redo::{Family, FileRecord, Lsn, Mtr, PageId, walk_mtrs};
+use redoubt_pagestore::{ObjectId, RetainedImage};
+use redoubt_redo::{Family, FileNote, FileRecord, Lsn, Mtr, PageId, RunRef, SpaceId, walk_mtrs};
+use redoubt_sync::thread::catch_panic;
 use redoubt_wire::stream::{StreamFrame, decode};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
-/// Rebuilds a damaged page.
+/// A page whose stored image is damaged.
+#[derive(Clone, Debug)]
+pub struct DamagedImage {
+    /// Its key in the store.
+    pub key: PageKey,
+    /// Its identity in the server.
+    pub page_id: PageId,
+    /// Format of its tablespace.
+    pub format: Format,
+    /// The fault of the image.
+    pub fault: String,
+}
+
+/// Rebuilds damaged pages.
 pub trait Rescue: Sync {
-    /// The page as of now, or the reason why it cannot be rebuilt. `fault`: the fault of the stored image.
+    /// The pages as of now, in the order of `damaged`; [`NodeError::Page`] for each page of which it is certain that it
+    /// cannot be rebuilt. The log is read once for all of them.
     ///
     /// # Errors
-    /// [`NodeError::Page`].
-    fn rescue(
-        &self,
-        key: PageKey,
-        page_id: PageId,
-        format: Format,
-        fault: &str,
-    ) -> Result<Vec<u8>, NodeError>;
+    /// The disk could not be read, so nothing is certain. Another call may succeed.
+    fn rescue(&self, damaged: &[DamagedImage]) -> Result<Vec<Result<Vec<u8>, NodeError>>, NodeError>;
+
+    /// A server can do without this object. If too many of its pages are lost, it is set aside as a whole.
+    fn is_dispensable(&self, _object: ObjectId) -> bool {
+        true
+    }
 }
 
 /// Whose page an image in the stream is.
@@ -48,13 +63,93 @@ pub enum ImageOwner {
     Unknown,
 }
 
-/// Finds the page of an image, by path and page number.
-pub type FindOwner<'f> = &'f dyn Fn(&[u8], u32) -> ImageOwner;
+/// Finds the page of an image in the stream, by path and page number: its relation to the damaged page of this number.
+pub type FindOwner<'f> = &'f dyn Fn(usize, &[u8], u32) -> ImageOwner;
+
+/// Base of a page that the page journal has in its newest version.
+pub const NEWEST_IMAGE: &str = "the page journal's newest image";
 
 struct Run {
     start_lsn: Lsn,
     end_lsn: Lsn,
     bytes: Vec<u8>,
+}
+
+/// Histories of damaged pages in the log.
+pub struct Histories {
+    family: Family,
+    /// In the order in which the pages were given.
+    pages: Vec<PageHistory>,
+    by_page: FxHashMap<PageId, Vec<usize>>,
+    by_space: FxHashMap<SpaceId, Vec<usize>>,
+}
+
+impl Histories {
+    /// Nothing known yet of these pages, which are of one volume.
+    pub fn new(pages: impl IntoIterator<Item = (PageId, Format)>) -> Self {
+        let pages: Vec<_> =
+            pages.into_iter().map(|(page_id, format)| PageHistory::new(page_id, format)).collect();
+        let mut by_page: FxHashMap<_, Vec<_>> = FxHashMap::default();
+        let mut by_space: FxHashMap<_, Vec<_>> = FxHashMap::default();
+        for (number, page) in pages.iter().enumerate() {
+            by_page.entry(page.page_id).or_default().push(number);
+            by_space.entry(page.page_id.space).or_default().push(number);
+        }
+        let family = pages.first().map_or(Family::MariaDb, |page| page.format.family);
+        Self { family, pages, by_page, by_space }
+    }
+
+    /// The pages, in the order in which they were given.
+    pub fn into_pages(self) -> Vec<PageHistory> {
+        self.pages
+    }
+
+    /// Takes in the next frame of the log.
+    ///
+    /// # Errors
+    /// [`NodeError::Redo`] or [`NodeError::Wire`] if it is damaged.
+    pub fn frame(&mut self, chunk: &Chunk, owner: FindOwner<'_>) -> Result<(), NodeError> {
+        match decode(chunk.kind, chunk.payload())? {
+            StreamFrame::Redo(bytes) => {
+                let family = self.family;
+                let mut visitor = |mtr: &Mtr<'_, '_>| self.mtr(mtr);
+                walk_mtrs(family, bytes, chunk.start.lsn, &mut visitor).map_err(|error| NodeError::Redo {
+                    lsn: error.mtr_lsn,
+                    reason: error.error.to_string(),
+                })?;
+            }
+            StreamFrame::Image { path, page_no, page, is_recovered } => {
+                let complete_to = (!is_recovered).then_some(chunk.start.lsn);
+                for (number, history) in self.pages.iter_mut().enumerate() {
+                    history.image_of(owner(number, path, page_no), path, page, complete_to);
+                }
+            }
+            StreamFrame::Rename { from, to } => {
+                for history in &mut self.pages {
+                    history.renamed_paths.extend([from.to_vec(), to.to_vec()]);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn mtr(&mut self, mtr: &Mtr<'_, '_>) {
+        for note in mtr.files {
+            self.pages.iter_mut().for_each(|history| history.file_record(note));
+        }
+        for run in mtr.runs {
+            let numbers = match run.trims_from() {
+                Some(_) => self.by_space.get(&run.page.space),
+                None => self.by_page.get(&run.page),
+            };
+            for number in numbers.into_iter().flatten() {
+                if let Some(history) = self.pages.get_mut(*number) {
+                    history.run(mtr, run);
+                }
+            }
+        }
+    }
 }
 
 /// History of one page in the log.
@@ -84,74 +179,52 @@ impl PageHistory {
         }
     }
 
-    /// Takes in the next frame of the log.
-    ///
-    /// # Errors
-    /// [`NodeError::Redo`] or [`NodeError::Wire`] if it is damaged.
-    pub fn frame(&mut self, chunk: &Chunk, owner: FindOwner<'_>) -> Result<(), NodeError> {
-        match decode(chunk.kind, chunk.payload())? {
-            StreamFrame::Redo(bytes) => {
-                let family = self.format.family;
-                let mut visitor = |mtr: &Mtr<'_, '_>| self.mtr(mtr);
-                walk_mtrs(family, bytes, chunk.start.lsn, &mut visitor).map_err(|error| NodeError::Redo {
-                    lsn: error.mtr_lsn,
-                    reason: error.error.to_string(),
-                })?;
+    fn image_of(&mut self, owner: ImageOwner, path: &[u8], page: &[u8], complete_to: Option<Lsn>) {
+        match owner {
+            ImageOwner::Ours => {
+                self.image_paths.insert(path.to_vec());
+                self.image(page, complete_to);
             }
-            StreamFrame::Image { path, page_no, page, is_recovered } => match owner(path, page_no) {
-                ImageOwner::Ours => {
-                    self.image_paths.insert(path.to_vec());
-                    self.image(page, (!is_recovered).then_some(chunk.start.lsn));
-                }
-                ImageOwner::Other => {
-                    self.image_paths.insert(path.to_vec());
-                }
-                ImageOwner::Unknown => {
-                    let path = String::from_utf8_lossy(path);
-                    self.doubt
-                        .get_or_insert_with(|| format!("it has an image of a page of {path}, which is gone"));
-                }
-            },
-            StreamFrame::Rename { from, to } => {
-                self.renamed_paths.extend([from.to_vec(), to.to_vec()]);
+            ImageOwner::Other => {
+                self.image_paths.insert(path.to_vec());
+            }
+            ImageOwner::Unknown => {
+                let path = String::from_utf8_lossy(path);
+                self.doubt
+                    .get_or_insert_with(|| format!("it has an image of a page of {path}, which is gone"));
+            }
+        }
+    }
+
+    fn file_record(&mut self, note: &FileNote<'_>) {
+        match note.record {
+            // MySQL writes page 0 of a new file before it logs that the file is there.
+            FileRecord::Create { .. }
+                if note.space == self.page_id.space && self.format.family == Family::MariaDb =>
+            {
+                self.start_anew();
+            }
+            FileRecord::Rename { old_path, new_path } => {
+                // Redo has `./db/t.ibd` where the stream has `db/t.ibd`.
+                let plain = |path: &[u8]| path.strip_prefix(b"./").unwrap_or(path).to_vec();
+                self.renamed_paths.extend([plain(old_path), plain(new_path)]);
             }
             _ => {}
         }
-        Ok(())
     }
 
-    fn mtr(&mut self, mtr: &Mtr<'_, '_>) {
-        for note in mtr.files {
-            match note.record {
-                // MySQL writes page 0 of a new file before it logs that the file is there.
-                FileRecord::Create { .. }
-                    if note.space == self.page_id.space && self.format.family == Family::MariaDb =>
-                {
-                    self.start_anew();
-                }
-                FileRecord::Rename { old_path, new_path } => {
-                    // Redo has `./db/t.ibd` where the stream has `db/t.ibd`.
-                    let plain = |path: &[u8]| path.strip_prefix(b"./").unwrap_or(path).to_vec();
-                    self.renamed_paths.extend([plain(old_path), plain(new_path)]);
-                }
-                _ => {}
+    /// Of this page, or of its tablespace if it cuts that.
+    fn run(&mut self, mtr: &Mtr<'_, '_>, run: &RunRef) {
+        if let Some(first) = run.trims_from() {
+            if self.page_id.page_no >= first {
+                self.start_anew();
             }
-        }
-        for run in mtr.runs {
-            if run.page.space != self.page_id.space {
-                continue;
+        } else {
+            if run.reset().is_some() {
+                self.start_anew();
             }
-            if let Some(first) = run.trims_from() {
-                if self.page_id.page_no >= first {
-                    self.start_anew();
-                }
-            } else if run.page == self.page_id {
-                if run.reset().is_some() {
-                    self.start_anew();
-                }
-                let (start_lsn, end_lsn) = (mtr.start_lsn, mtr.end_lsn);
-                self.runs.push(Run { start_lsn, end_lsn, bytes: mtr.run_bytes(run).to_vec() });
-            }
+            let (start_lsn, end_lsn) = (mtr.start_lsn, mtr.end_lsn);
+            self.runs.push(Run { start_lsn, end_lsn, bytes: mtr.run_bytes(run).to_vec() });
         }
     }
 
@@ -164,7 +237,8 @@ impl PageHistory {
     /// `complete_to`: it has all changes up to there.
     fn image(&mut self, image: &[u8], complete_to: Option<Lsn>) {
         let unpacked = if self.format.is_page_compressed_image(image) {
-            self.format.decompress(image).ok().flatten()
+            // A panic concerns this page only.
+            catch_panic(|| self.format.decompress(image)).ok().and_then(Result::ok).flatten()
         } else {
             Some(image.to_vec())
         };
@@ -178,6 +252,12 @@ impl PageHistory {
         }
     }
 
+    /// The page journal's newest image, if that is whole: no redo is needed.
+    pub fn newest(&self, retained: &[RetainedImage]) -> Option<Vec<u8>> {
+        let newest = retained.iter().find(|image| image.is_newest && self.is_whole(&image.page));
+        newest.map(|newest| newest.page.clone())
+    }
+
     /// The page, rebuilt from the log and from `retained` images (newest first), and its base.
     ///
     /// # Errors
@@ -187,8 +267,8 @@ impl PageHistory {
         retained: &[RetainedImage],
         log_start: Lsn,
     ) -> Result<(Vec<u8>, &'static str), String> {
-        if let Some(newest) = retained.iter().find(|image| image.is_newest && self.is_whole(&image.page)) {
-            return Ok((newest.page.clone(), "the page journal's newest image"));
+        if let Some(newest) = self.newest(retained) {
+            return Ok((newest, NEWEST_IMAGE));
         }
         if let Some(path) = self.image_paths.intersection(&self.renamed_paths).next() {
             let path = String::from_utf8_lossy(path);

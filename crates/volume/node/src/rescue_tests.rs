@@ -15,13 +15,13 @@ const START: Lsn = Lsn(1000);
 
 /// Frames of a log that starts at [`START`].
 struct Log {
-    history: PageHistory,
+    histories: Histories,
     lsn: Lsn,
 }
 
 impl Log {
     fn new() -> Self {
-        Self { history: PageHistory::new(ID, FORMAT), lsn: START }
+        Self { histories: Histories::new([(ID, FORMAT)]), lsn: START }
     }
 
     fn frame(&mut self, frame: &StreamFrame<'_>, lsn_bytes: u64, owner: ImageOwner) -> &mut Self {
@@ -32,7 +32,7 @@ impl Log {
         let end = Point { seq: Seq(1), lsn: self.lsn };
         let chunk =
             Chunk { kind: frame.kind(), logged: true, start, end, wire: Vec::new(), raw: Some(payload) };
-        self.history.frame(&chunk, &|_, _| owner).unwrap();
+        self.histories.frame(&chunk, &|_, _, _| owner).unwrap();
         self
     }
 
@@ -57,7 +57,7 @@ impl Log {
 
     /// LSN and the byte that changes, of the page that is built.
     fn rebuild(self, retained: &[RetainedImage]) -> Result<(Lsn, u8), String> {
-        let (page, _) = self.history.rebuild(retained, START)?;
+        let (page, _) = self.histories.into_pages().remove(0).rebuild(retained, START)?;
         assert!(redoubt_page::verify(&page, FLAGS).is_ok());
         Ok((page_lsn(&page).unwrap(), page[100]))
     }
@@ -129,7 +129,7 @@ fn redo_that_starts_the_page_anew_needs_no_image() {
     for anew in [create, trim, free] {
         let mut log = Log::new();
         log.change(1).mtr(&anew);
-        let (page, _) = log.history.rebuild(&[], START).unwrap();
+        let (page, _) = log.histories.into_pages().remove(0).rebuild(&[], START).unwrap();
         assert!(page.iter().all(|byte| *byte == 0));
     }
     // Of another tablespace: nothing.
@@ -144,11 +144,15 @@ fn redo_that_starts_the_page_anew_needs_no_image() {
 fn a_cut_of_the_system_tablespace_starts_the_pages_anew_that_it_cuts_off() {
     for (first_cut_off, is_anew) in [(7, true), (8, false)] {
         let page = PageId::new(0, 7);
-        let mut log = Log { history: PageHistory::new(page, FORMAT), lsn: START };
+        let mut log = Log { histories: Histories::new([(page, FORMAT)]), lsn: START };
         let mut change = MtrWriter::new();
         change.write((0, 7), 100, &[1]).trim((0, first_cut_off));
         log.mtr(&change);
-        assert_eq!(log.history.rebuild(&[], START).is_ok(), is_anew, "cut from page {first_cut_off} on");
+        assert_eq!(
+            log.histories.into_pages().remove(0).rebuild(&[], START).is_ok(),
+            is_anew,
+            "cut from page {first_cut_off} on"
+        );
     }
 }
 

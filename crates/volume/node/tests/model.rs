@@ -278,7 +278,7 @@ fn apply(parts: &Parts<'_>, tables: &[Arc<Table>], counts: &Counts) {
     let describe = |key: PageKey| Some((identity(key), Some(FORMAT)));
     let on_verify =
         |builder: &Builder, _: PageKey, case: VerifyCase<'_>| check_verify(counts, builder, &case);
-    apply_tables(
+    let applied = apply_tables(
         StoredPages::without_rescue(parts.store),
         tables,
         &Worker::several(2),
@@ -287,6 +287,7 @@ fn apply(parts: &Parts<'_>, tables: &[Arc<Table>], counts: &Counts) {
         &|_| {},
     )
     .unwrap();
+    assert!(applied.damage.is_empty(), "{:?}", applied.damage);
 }
 
 fn short(chain: &[Entry]) -> String {

@@ -75,6 +75,22 @@ pub fn is_page_compressed_image(page: &[u8], flags: SpaceFlags) -> bool {
     }
 }
 
+/// Whether [`decompress`] has the algorithm of this image. True for an image that is not compressed.
+pub fn has_known_algorithm(page: &[u8], flags: SpaceFlags) -> bool {
+    if !is_page_compressed_image(page, flags) {
+        return true;
+    }
+    match flags.page_compression() {
+        PageCompression::Algorithm(algorithm) => is_known(u64::from(algorithm)),
+        _ => get_u64(page, FIL_PAGE_FILE_FLUSH_LSN).is_some_and(is_known),
+    }
+}
+
+/// Whether [`decompress`] has this algorithm.
+pub(crate) fn is_known(algorithm: u64) -> bool {
+    [ALGORITHM_ZLIB, ALGORITHM_LZ4].map(u64::from).contains(&algorithm)
+}
+
 /// Decompress a page-compressed image. `Ok(None)`: the image is not compressed.
 ///
 /// The result is the page as redo addresses it. Its checksum and trailer are those of no format in

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::apply::page_is_never_written;
 use crate::chain::Change;
-use crate::flags::{FlagsError, SpaceFlags, flags_of_page0};
+use crate::flags::{FlagsError, PageCompression, SpaceFlags, flags_of_page0};
 use crate::mysql::{self, Applied, Flags, Scratch};
 use crate::{ApplyError, ChecksumError, PageCompressionError, layout};
 
@@ -151,6 +151,23 @@ impl Format {
         match self.family {
             Family::MariaDb => crate::is_page_compressed_image(page, self.mariadb()),
             Family::MySql => mysql::is_page_compressed_image(page),
+        }
+    }
+
+    /// Whether [`Format::decompress`] has the algorithm of this image. True for an image that is not compressed.
+    pub fn has_known_algorithm(self, page: &[u8]) -> bool {
+        match self.family {
+            Family::MariaDb => crate::has_known_algorithm(page, self.mariadb()),
+            // Both algorithms of MySQL are known.
+            Family::MySql => true,
+        }
+    }
+
+    /// Whether the tablespace names an algorithm that [`Format::decompress`] does not have.
+    pub fn names_unknown_algorithm(self) -> bool {
+        match self.as_mariadb().map(SpaceFlags::page_compression) {
+            Some(PageCompression::Algorithm(algorithm)) => !crate::compressed::is_known(u64::from(algorithm)),
+            _ => false,
         }
     }
 

@@ -145,6 +145,12 @@ pub fn page_id(page: &[u8]) -> Option<PageId> {
     Some(PageId::new(get_u32(page, FIL_PAGE_SPACE_ID)?, get_u32(page, FIL_PAGE_OFFSET)?))
 }
 
+/// Writes the identity of a page.
+pub fn set_page_id(page: &mut [u8], page_id: PageId) {
+    put(page, FIL_PAGE_OFFSET, &page_id.page_no.0.to_be_bytes());
+    put(page, FIL_PAGE_SPACE_ID, &page_id.space.0.to_be_bytes());
+}
+
 /// Page LSN; `None` if the slice holds no file header.
 pub fn page_lsn(page: &[u8]) -> Option<Lsn> {
     get_u64(page, FIL_PAGE_LSN).map(Lsn)

@@ -27,6 +27,8 @@ pub mod mysql;
 pub use apply::{ApplyError, Cursor, RecordKind, RunOutcome, apply_record, apply_run, page_is_never_written};
 pub use chain::{ApplyOutcome, Change, apply_changes, apply_known_changes};
 pub use checksum::{ChecksumError, differing_ranges, digest, finalize, verify};
-pub use compressed::{PageCompressionError, compress, decompress, is_page_compressed_image};
+pub use compressed::{
+    PageCompressionError, compress, decompress, has_known_algorithm, is_page_compressed_image,
+};
 pub use flags::{FlagsError, PageCompression, SpaceFlags, flags_of_page0};
 pub use format::{Format, FormatError};

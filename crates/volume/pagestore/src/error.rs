@@ -2,7 +2,7 @@
 
 use std::io;
 
-use redoubt_storage::ErrorKind;
+use redoubt_storage::{ErrorKind, is_lost_content};
 
 use crate::ObjectId;
 
@@ -53,6 +53,23 @@ pub enum PageStoreError {
         page_no: u32,
         /// Where in the journal file, in bytes.
         offset_bytes: u64,
+    },
+    /// The drive cannot read a page, in several tries. It reads other bytes of the store.
+    #[error(
+        "page store: the drive has lost page {page_no} of object {object} ({file} at byte {offset_bytes}, {source}), and reads \
+         other pages: write the page again, or check the drive and restore the directory from a copy"
+    )]
+    LostPage {
+        /// The object concerned.
+        object: ObjectId,
+        /// The page concerned.
+        page_no: u32,
+        /// The file concerned.
+        file: String,
+        /// Where in the file, in bytes.
+        offset_bytes: u64,
+        /// The system's error.
+        source: io::Error,
     },
     /// After an earlier failure, the content of the disk is unknown.
     #[error("page store takes no writes after an earlier failure ({cause}): check the disk and restart")]
@@ -108,12 +125,22 @@ impl PageStoreError {
             Self::Io { .. }
             | Self::Read { .. }
             | Self::DamagedImage { .. }
+            | Self::LostPage { .. }
             | Self::Poisoned { .. }
             | Self::BadFile { .. }
             | Self::Locked { .. } => ErrorKind::Fatal,
             Self::NoSuchObject { .. } | Self::InvalidBatch { .. } | Self::InvalidOption { .. } => {
                 ErrorKind::CallerBug
             }
+        }
+    }
+
+    /// Stored bytes are lost; other bytes may be whole.
+    pub fn is_lost_content(&self) -> bool {
+        match self {
+            Self::LostPage { .. } | Self::DamagedImage { .. } => true,
+            Self::Read { source, .. } => is_lost_content(source),
+            _ => false,
         }
     }
 

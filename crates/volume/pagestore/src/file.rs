@@ -1,7 +1,7 @@
 //! [`FilePageStore`]: objects in files, pages protected by one of three modes.
 //!
 //! Owns a directory with `<object, 8 hex digits>.pages`, each byte for byte a tablespace file; `pages.identity` (see
-//! [`identity`]); and, there or in a directory of its own, the ring journal `pages.journal` (see [`ring`]).
+//! [`identity`]); sometimes `pages.lengths` (see [`found_lens`]); and, there or in a directory of its own, the ring journal `pages.journal` (see [`ring`]).
 //!
 //! | mode | writes of a batch before it returns | later writes home |
 //! |---|---|---|
@@ -18,15 +18,20 @@
 //!   back. For a removed object nothing goes home: its file is not there.
 //! * A file exists durably before its object is known, and is gone durably when `remove` returns.
 //! * Pages written home are synced before the room of its images is used again.
+//! * A damaged image is an error when its page is read, unless the page at home is the same. It stops nothing else: if
+//!   its room is wanted, it goes home, and there its page fails the page checksum. An image or a page that the drive
+//!   cannot read is damaged if other bytes of the store are readable (see [`lost`]).
 //!
-//! Lock order: `namespace`, `writer`, one object's `io`, `pending`. `io` is held for one write of at most
-//! [`RUN_LEN`] bytes; `pending` never during input or output.
+//! Lock order: `namespace`, `writer`, one object's `io`, `pending`. `io` is held for one read, or one write of at most
+//! [`RUN_LEN`] bytes; `pending` never during input or output. A page that the drive fails to read is read again without
+//! `io` ([`lost`]).
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use redoubt_storage::{RealDir, StorageDir, StorageFile, UntornLimits};
+use redoubt_storage::{RealDir, StorageDir, StorageFile, UntornLimits, is_lost_content};
 use redoubt_sync::{Mutex, RwLock};
 
 use crate::error::PageStoreError;
@@ -34,9 +39,11 @@ use crate::{ObjectId, PageStore, PageStoreInfo, PageStoreStats, PageWrite, Retai
 
 mod atomic;
 mod batch;
+mod found_lens;
 mod heat;
 mod home;
 mod identity;
+mod lost;
 mod objects;
 mod open;
 mod options;
@@ -49,12 +56,16 @@ mod write;
 
 use batch::check_page;
 use home::{Home, RUN_LEN, Scratch, add};
+use lost::{Drive, Patience};
 use objects::Object;
 pub use options::FilePageStoreOptions;
 use pending::{PageLocation, Pending};
 pub use protection::PageProtection;
 use ring::{ImageLocation, RingReader};
 use write::Writer;
+
+/// Objects that are read to see whether the drive works.
+const PROBED_OBJECTS: usize = 8;
 
 /// A page store in files of one directory. See the module's documentation.
 pub struct FilePageStore {
@@ -75,6 +86,24 @@ pub struct FilePageStore {
     pending_pages: AtomicUsize,
     is_poisoned: AtomicBool,
     poison_cause: OnceLock<String>,
+}
+
+/// Offset of a page in its file.
+fn offset_of(page_no: u32, page: &[u8]) -> u64 {
+    u64::from(page_no) * page.len() as u64
+}
+
+/// Fills the rest of a page after the `len` bytes that were read at `at`. False: all of it is past the end of an object
+/// that reaches at least to `end`.
+fn complete(page: &mut [u8], len: usize, at: u64, end: u64) -> bool {
+    if let Some(rest) = page.get_mut(len..) {
+        rest.fill(0);
+    }
+    len > 0 || at < end
+}
+
+fn lost_page(object: &Object, page_no: u32, offset_bytes: u64, source: std::io::Error) -> PageStoreError {
+    PageStoreError::LostPage { object: object.id, page_no, file: object.name.clone(), offset_bytes, source }
 }
 
 fn open_dir(path: &Path) -> Result<Arc<dyn StorageDir>, PageStoreError> {
@@ -179,7 +208,7 @@ impl FilePageStore {
 
     /// Poisons the store if the error says that the disk's state is unknown.
     fn note(&self, error: PageStoreError) -> PageStoreError {
-        if matches!(error, PageStoreError::Io { .. } | PageStoreError::DamagedImage { .. }) {
+        if matches!(error, PageStoreError::Io { .. }) {
             let _ = self.poison_cause.set(error.to_string());
             self.is_poisoned.store(true, Ordering::Release);
         }
@@ -233,7 +262,7 @@ impl FilePageStore {
         let file = self.home.file(&object)?;
         let mut at = offset_bytes;
         for piece in bytes.chunks(RUN_LEN) {
-            let _no_reader = object.io.write();
+            let _no_reader = object.begin_write(at..at + piece.len() as u64);
             file.write_at(at, piece).map_err(PageStoreError::io_or_no_space("write to", &object.name))?;
             at += piece.len() as u64;
             add(&self.home.counters.bytes_written_home, piece.len() as u64);
@@ -251,7 +280,7 @@ impl FilePageStore {
         let object = self.home.objects.get(object)?;
         let file = self.home.file(&object)?;
         {
-            let _no_reader = object.io.write();
+            let _no_reader = object.begin_write(0..u64::MAX);
             file.set_len(len_bytes)
                 .map_err(PageStoreError::io_or_no_space("set the length of", &object.name))?;
         }
@@ -265,19 +294,96 @@ impl FilePageStore {
         }
     }
 
+    /// Reads a page at home. The object is not written meanwhile. `None`: the drive failed to read it.
     fn read_home(
         &self,
         object: &Arc<Object>,
-        at: u64,
+        page_no: u32,
         end: u64,
         page: &mut [u8],
-    ) -> Result<bool, PageStoreError> {
+    ) -> Result<Option<bool>, PageStoreError> {
         let file = self.file(object)?;
-        let n = file.read_at(at, page).map_err(PageStoreError::read(&object.name, at))?;
-        if let Some(rest) = page.get_mut(n..) {
-            rest.fill(0);
+        let at = offset_of(page_no, page);
+        if let Some(source) = object.lost.find(at, page.len()) {
+            return Err(lost_page(object, page_no, at, source));
         }
-        Ok(n > 0 || at < end)
+        match file.read_at(at, page) {
+            Ok(len) => Ok(Some(complete(page, len, at, end))),
+            Err(error) if is_lost_content(&error) => Ok(None),
+            Err(error) => Err(PageStoreError::read(&object.name, at)(error)),
+        }
+    }
+
+    /// Reads a page at home that [`FilePageStore::read_home`] failed to read. Without a lock of the writers: it may take
+    /// long. `None`: the object was written meanwhile, since it had this number of writes.
+    fn read_failed(
+        &self,
+        object: &Arc<Object>,
+        page_no: u32,
+        writes: u64,
+        page: &mut [u8],
+    ) -> Result<Option<bool>, PageStoreError> {
+        let _examining = object.lost.examining.lock();
+        let (file, at) = (self.file(object)?, offset_of(page_no, page));
+        if let Some(source) = object.lost.find(at, page.len()) {
+            return Err(lost_page(object, page_no, at, source));
+        }
+        let patience = Patience::begin();
+        let read = lost::read_again(&*file, at, page, patience);
+        let is_lost = read.as_ref().is_err_and(is_lost_content)
+            && self.is_readable_elsewhere(object, &*file, at..at + page.len() as u64, patience);
+        let _no_writer = object.io.read();
+        let PageLocation::Home(end) = self.locate(object.id, page_no, page.len()) else { return Ok(None) };
+        if object.writes.load(Ordering::Acquire) != writes {
+            return Ok(None);
+        }
+        match read {
+            Ok(len) => Ok(Some(complete(page, len, at, end))),
+            Err(source) if is_lost => {
+                object.lost.note(at, page.len(), &source);
+                Err(lost_page(object, page_no, at, source))
+            }
+            Err(source) => Err(PageStoreError::read(&object.name, at)(source)),
+        }
+    }
+
+    /// The drive reads other bytes than these of an object: of the same file, or of another one if it reads no others.
+    fn is_readable_elsewhere(
+        &self,
+        object: &Object,
+        file: &dyn StorageFile,
+        lost: Range<u64>,
+        patience: Patience,
+    ) -> bool {
+        let mut drive = lost::examine(file, lost, patience);
+        let others = self.home.objects.ids().into_iter().filter(|id| *id != object.id).take(PROBED_OBJECTS);
+        for id in others {
+            if drive != Drive::ReadsNothing || patience.is_long_over() {
+                break;
+            }
+            let other = self.home.objects.get(id).and_then(|other| self.file(&other));
+            drive = other.map_or(drive, |file| lost::examine(&*file, 0..0, patience));
+        }
+        drive == Drive::Works
+    }
+
+    /// A page whose image in the ring failed a read. Only certain if the image is still in the ring afterwards. Without a
+    /// lock of the writers: it may take long.
+    fn read_damaged(
+        &self,
+        object: &Arc<Object>,
+        page_no: u32,
+        image: ImageLocation,
+        page: &mut [u8],
+    ) -> Result<bool, PageStoreError> {
+        if self.reader.read_image_again(image, page)? {
+            return Ok(true);
+        }
+        let at_home = self.home.find_image(object, page_no, image)?;
+        if let Some(found) = &at_home {
+            page.copy_from_slice(found);
+        }
+        Ok(at_home.is_some())
     }
 }
 
@@ -299,22 +405,40 @@ impl PageStore for FilePageStore {
     fn read_page(&self, object: ObjectId, page_no: u32, page: &mut [u8]) -> Result<bool, PageStoreError> {
         let object = self.home.objects.get(object)?;
         add(&self.home.counters.pages_read, 1);
-        let at = u64::from(page_no) * page.len() as u64;
         let mut failed: Option<ImageLocation> = None;
         loop {
             let no_writer = object.io.read();
             match self.locate(object.id, page_no, page.len()) {
-                PageLocation::Home(end) => return self.read_home(&object, at, end, page),
-                // It was not gone home meanwhile, and its room used again.
+                PageLocation::Home(end) => {
+                    let mut read = self.read_home(&object, page_no, end, page)?;
+                    if read.is_none() {
+                        let writes = object.writes.load(Ordering::Acquire);
+                        drop(no_writer);
+                        read = self.read_failed(&object, page_no, writes, page)?;
+                    }
+                    if let Some(is_there) = read {
+                        return Ok(is_there);
+                    }
+                }
                 PageLocation::Ring(image) if failed == Some(image) => {
-                    return Err(self.reader.damaged(object.id, page_no, image));
+                    drop(no_writer);
+                    let read = self.read_damaged(&object, page_no, image, page);
+                    let _no_writer = object.io.read();
+                    // It was not gone home meanwhile, and its room used again.
+                    if self.locate(object.id, page_no, page.len()) == PageLocation::Ring(image) {
+                        let is_read = read?;
+                        let damaged = || self.reader.damaged(object.id, page_no, image);
+                        return is_read.then_some(true).ok_or_else(damaged);
+                    }
+                    failed = None;
                 }
                 PageLocation::Ring(image) => {
                     drop(no_writer);
-                    if self.reader.read_image(image, page)? {
-                        return Ok(true);
+                    match self.reader.read_image(image, page) {
+                        Ok(true) => return Ok(true),
+                        Err(error) if !error.is_lost_content() => return Err(error),
+                        _ => failed = Some(image),
                     }
-                    failed = Some(image);
                 }
                 PageLocation::OtherLength => {
                     drop(no_writer);
@@ -323,6 +447,18 @@ impl PageStore for FilePageStore {
                 }
             }
         }
+    }
+
+    fn read_page_again(
+        &self,
+        object: ObjectId,
+        page_no: u32,
+        page: &mut [u8],
+    ) -> Result<bool, PageStoreError> {
+        let file = self.file(&self.home.objects.get(object)?)?;
+        // Without effect, the same bytes are read from memory.
+        let _ = file.drop_cache_of(u64::from(page_no) * page.len() as u64, page.len() as u64);
+        self.read_page(object, page_no, page)
     }
 
     fn will_read(&self, object: ObjectId, page_nos: &[u32], page_len_bytes: usize) {
@@ -389,6 +525,25 @@ impl PageStore for FilePageStore {
         Ok(len.max(pending_end))
     }
 
+    fn found_len_bytes(&self, object: ObjectId) -> Result<u64, PageStoreError> {
+        let object = self.home.objects.get(object)?;
+        self.home.found_len_bytes(&object)
+    }
+
+    fn forget_found_lens(&self) -> Result<(), PageStoreError> {
+        found_lens::remove(&*self.home.dir)
+    }
+
+    fn synced_len_bytes(&self, object: ObjectId, synced_bytes: u64) -> Result<u64, PageStoreError> {
+        let known = self.home.objects.get(object)?;
+        // Before the sync: the file may become longer during it.
+        let len_bytes = self.home.len_bytes(&known)?;
+        if len_bytes > synced_bytes {
+            self.sync_object(object)?;
+        }
+        Ok(len_bytes)
+    }
+
     fn retained_images(
         &self,
         object: ObjectId,
@@ -399,7 +554,7 @@ impl PageStore for FilePageStore {
         let mut images = Vec::new();
         for (number, image) in writer.ring.images(object, page_no, len_bytes).into_iter().enumerate() {
             let mut page = vec![0; len_bytes as usize];
-            if self.reader.read_image(image, &mut page)? {
+            if self.reader.find_image(image, &mut page)? {
                 // In mode `atomic` pages also go home past the ring.
                 let is_newest = number == 0 && self.protection != PageProtection::Atomic;
                 images.push(RetainedImage { page, is_newest });

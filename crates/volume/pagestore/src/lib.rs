@@ -161,8 +161,23 @@ pub trait PageStore: Send + Sync {
     /// whole page is past the end.
     ///
     /// # Errors
-    /// [`PageStoreError::NoSuchObject`] or a failed read.
+    /// [`PageStoreError::NoSuchObject`]; [`PageStoreError::DamagedImage`] and [`PageStoreError::LostPage`] concern this page
+    /// only; a failed read.
     fn read_page(&self, object: ObjectId, page_no: u32, page: &mut [u8]) -> Result<bool, PageStoreError>;
+
+    /// [`PageStore::read_page`] from the drive, as far as its caches can be dropped: memory may differ from it, and a page
+    /// that was damaged on its way may be whole.
+    ///
+    /// # Errors
+    /// As [`PageStore::read_page`].
+    fn read_page_again(
+        &self,
+        object: ObjectId,
+        page_no: u32,
+        page: &mut [u8],
+    ) -> Result<bool, PageStoreError> {
+        self.read_page(object, page_no, page)
+    }
 
     /// These pages of an object, in order and of this length, will be read soon: a store that can may begin with it. A
     /// hint.
@@ -220,7 +235,35 @@ pub trait PageStore: Send + Sync {
     /// [`PageStoreError::NoSuchObject`] or an I/O failure.
     fn len_bytes(&self, object: ObjectId) -> Result<u64, PageStoreError>;
 
-    /// Versions of a page of `len_bytes` that the journal still holds, each whole, newest first.
+    /// Length of an object's own file when the store was opened, in bytes: without pages of the journal, whether they
+    /// have been written to the file meanwhile or not. Keeps no file open.
+    ///
+    /// # Errors
+    /// As [`PageStore::len_bytes`].
+    fn found_len_bytes(&self, object: ObjectId) -> Result<u64, PageStoreError> {
+        self.len_bytes(object)
+    }
+
+    /// The lengths of [`PageStore::found_len_bytes`] were compared, and the findings are durable. Until then, the next
+    /// opening tells the same lengths.
+    ///
+    /// # Errors
+    /// An I/O failure.
+    fn forget_found_lens(&self) -> Result<(), PageStoreError> {
+        Ok(())
+    }
+
+    /// Length of an object's own file in bytes, without pages that are in the journal only. Makes it durable if it is more
+    /// than `synced_bytes`. Without cuts ([`PageStore::set_len`]) no crash makes the file shorter.
+    ///
+    /// # Errors
+    /// As [`PageStore::len_bytes`] and [`PageStore::sync_object`].
+    fn synced_len_bytes(&self, object: ObjectId, _synced_bytes: u64) -> Result<u64, PageStoreError> {
+        self.len_bytes(object)
+    }
+
+    /// Versions of a page of `len_bytes` that the journal still holds, each whole, newest first. Images that the drive
+    /// has lost are left out.
     ///
     /// # Errors
     /// A failed read.

@@ -97,7 +97,12 @@ impl Tree for Fixed {
         if path.is_empty() {
             return Ok(Some(meta_of(EntryKind::Directory, 0o700, 0)));
         }
-        self.items().get(path).map(meta).transpose()
+        let (found, contents) = match self.items().get(path) {
+            Some(item) => (meta(item)?, item.contents.clone()),
+            None => return Ok(None),
+        };
+        contents.map_or(Ok(()), |contents| contents.check_if_empty())?;
+        Ok(Some(found))
     }
 
     fn list(&self, path: &str) -> Called<Vec<(String, Meta)>> {
@@ -109,15 +114,10 @@ impl Tree for Fixed {
     }
 
     fn open(&self, path: &str, _to_write: bool) -> Called<Arc<dyn OpenFile>> {
-        let items = self.items();
-        let item = items.get(path).ok_or(Errno(libc::ENOENT))?;
-        match &item.contents {
-            Some(contents) => {
-                let contents: Arc<dyn OpenFile> = Arc::<Contents>::clone(contents);
-                Ok(contents)
-            }
-            None => Err(Errno(libc::EISDIR)),
-        }
+        let contents = self.items().get(path).ok_or(Errno(libc::ENOENT))?.contents.clone();
+        let contents = contents.ok_or(Errno(libc::EISDIR))?;
+        contents.check_if_empty()?;
+        Ok(contents)
     }
 
     fn change(&self, path: &str, change: Change<'_>) -> Called<()> {
@@ -204,6 +204,13 @@ impl Contents {
         let file = found.ok_or_else(|| self.failed(&"it is not in the view"))?.file;
         state.file = Some(file);
         Ok(file)
+    }
+
+    /// The names show a file whose contents the node has lost as an empty one. The node refuses it by its path.
+    fn check_if_empty(&self) -> Called<()> {
+        let mut state = self.state();
+        let is_changed = state.own.is_some() || self.path.is_empty();
+        if is_changed || state.meta.len_bytes > 0 { Ok(()) } else { self.number(&mut state).map(drop) }
     }
 
     /// The node's bytes; bytes that it does not have, or that are cut off here, are zero.
@@ -323,5 +330,57 @@ fn write_own(state: &Overlay, offset_bytes: u64, bytes: &[u8]) -> std::io::Resul
     match &state.own {
         Some(own) => own.write_all_at(bytes, offset_bytes),
         None => Err(std::io::ErrorKind::NotFound.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{self, LogFollower};
+    use redoubt_wire::control::VolumeEntry;
+    use redoubt_wire::view::ViewFile;
+
+    /// Two empty files. The node has lost the contents of one.
+    struct Source;
+
+    impl ViewSource for Source {
+        fn stat(&self, path: &str) -> Result<Option<ViewFile>, ViewError> {
+            match path {
+                "lost" => Err(ViewError::Failed("its contents are missing".to_owned())),
+                _ => Ok(Some(ViewFile { file: 1, entry: entry(path) })),
+            }
+        }
+
+        fn names(&self) -> Result<Vec<VolumeEntry>, ViewError> {
+            Ok(["empty", "lost"].map(entry).into())
+        }
+
+        fn read(&self, _: u32, _: u64, _: u32) -> Result<Option<source::Contents>, ViewError> {
+            unreachable!("there is nothing to read")
+        }
+
+        fn follow(&self) -> Result<Box<dyn LogFollower>, ViewError> {
+            unreachable!("there is no log")
+        }
+
+        fn scratch_file(&self) -> std::io::Result<File> {
+            unreachable!("nothing is written")
+        }
+    }
+
+    fn entry(path: &str) -> VolumeEntry {
+        let path = path.to_owned();
+        VolumeEntry { path, kind: EntryKind::Plain, mode: 0o660, len_bytes: 0, checksum: None }
+    }
+
+    #[test]
+    fn lost_file_is_not_shown_as_an_empty_one() {
+        let fixed = Fixed::new(Arc::new(Source), Arc::new(Complaints::new(|_| {}))).unwrap();
+        assert_eq!(fixed.stat("empty").unwrap().map(|meta| meta.len_bytes), Some(0));
+        assert!(fixed.open("empty", false).is_ok());
+        assert_eq!(fixed.stat("lost").err().map(|errno| errno.0), Some(libc::EIO));
+        assert_eq!(fixed.open("lost", false).err().map(|errno| errno.0), Some(libc::EIO));
+        fixed.change("made", Change::Create { mode: libc::S_IFREG | 0o600 }).unwrap();
+        assert!(fixed.open("made", true).is_ok());
     }
 }

@@ -6,6 +6,7 @@ pub mod pool;
 pub mod stream;
 pub mod trace;
 pub mod unsent_file;
+pub mod wanted_pages;
 
 use crate::base::config::Config;
 use crate::base::real;

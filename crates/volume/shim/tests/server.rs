@@ -11,7 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use support::ModelNode;
 
-redoubt_test_support::children!(write_pages_of_a_deleted_file, write_late_to_a_deleted_file);
+redoubt_test_support::children!(
+    write_pages_of_a_deleted_file,
+    write_late_to_a_deleted_file,
+    write_pages_that_are_wanted
+);
 
 fn library() -> PathBuf {
     // In target/PROFILE/deps beside the test program, or in the folder above: whichever was built last.
@@ -470,6 +474,7 @@ fn as_server(directory: &tempfile::TempDir, datadir: &Path, node: &ModelNode, na
     let output = Command::new(&program)
         .args([child::MARK, name])
         .envs(environment)
+        .env("REDOUBT_CLEAR_PAGES", "1")
         .current_dir(datadir)
         .output()
         .unwrap();
@@ -492,22 +497,65 @@ fn pages_of_a_file_that_is_deleted_are_not_sent() {
     assert_eq!(model.images, 2, "those before");
 }
 
+/// Pages that redo explains, of which the node has requested three as images. It could not read the encrypted one, and
+/// `d/u.ibd` is another file since. Page 0 of both files is an image in any case.
+#[test]
+fn explained_page_that_the_node_wants_is_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let datadir = data_directory(&directory);
+    let node = ModelNode::start();
+    let wanted = [("d/t.ibd", 3), ("d/t.ibd", 5), ("d/u.ibd", 3)];
+    node.model.lock().unwrap().wanted = wanted.map(|(path, no)| (path.as_bytes().to_vec(), no)).into();
+    let text = as_server(&directory, &datadir, &node, "write_pages_that_are_wanted");
+    assert!(text.contains("written all"), "{text}");
+    let model = node.model.lock().unwrap();
+    assert!(model.wanted.is_empty());
+    assert_eq!(model.images, 3, "both pages 0, and page 3: {text}");
+}
+
+/// A page of a `full_crc32` tablespace.
+fn page(space: u32, number: u32, kind: u16, lsn: u64) -> Vec<u8> {
+    let mut page = vec![0; 16384];
+    let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
+    put(4, &number.to_be_bytes());
+    put(16, &lsn.to_be_bytes());
+    put(24, &kind.to_be_bytes());
+    put(34, &space.to_be_bytes());
+    if number == 0 {
+        put(38, &space.to_be_bytes());
+        put(54, &0x15_u32.to_be_bytes());
+    }
+    page
+}
+
+/// A child process.
+fn write_pages_that_are_wanted() {
+    use std::os::unix::fs::FileExt;
+    let create = |path: &str, space| {
+        let file = std::fs::File::options().read(true).write(true).create_new(true).open(path).unwrap();
+        file.write_all_at(&page(space, 0, 8, 0), 0).unwrap();
+        // The node's requests come before it acknowledges the page.
+        file.sync_all().unwrap();
+        file
+    };
+    let (t, u) = (create("./d/t.ibd", 7), create("./d/u.ibd", 8));
+    // INIT_PAGE of pages 3, 4 and 5 of space 7, and of page 3 of space 8.
+    let lsn = log_mtr(&[0x12, 7, 3, 0x12, 7, 4, 0x12, 7, 5, 0x12, 8, 3]);
+    let mut encrypted = page(7, 5, 17855, lsn);
+    encrypted[..4].copy_from_slice(&1_u32.to_be_bytes());
+    t.write_all_at(&page(7, 3, 17855, lsn), 3 * 16384).unwrap();
+    t.write_all_at(&page(7, 4, 17855, lsn), 4 * 16384).unwrap();
+    t.write_all_at(&encrypted, 5 * 16384).unwrap();
+    u.write_all_at(&page(8, 3, 17855, lsn), 3 * 16384).unwrap();
+    [t, u].iter().for_each(|file| file.sync_all().unwrap());
+    println!("written all");
+}
+
 /// A child process.
 fn write_pages_of_a_deleted_file() {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::options().read(true).write(true).create_new(true).open("./d/t.ibd").unwrap();
-    let page = |number: u32, kind: u16| {
-        let mut page = vec![0; 16384];
-        let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
-        put(4, &number.to_be_bytes());
-        put(24, &kind.to_be_bytes());
-        put(34, &7_u32.to_be_bytes());
-        if number == 0 {
-            put(38, &7_u32.to_be_bytes());
-            put(54, &0x15_u32.to_be_bytes());
-        }
-        page
-    };
+    let page = |number, kind| page(7, number, kind, 0);
     file.write_all_at(&page(0, 8), 0).unwrap();
     file.write_all_at(&page(3, 17855), 3 * 16384).unwrap();
     log_deletion();
@@ -533,8 +581,13 @@ fn write_late_to_a_deleted_file() {
     println!("written {written} bytes late");
 }
 
-/// Makes a redo log, and writes a mini-transaction into it: FILE_DELETE of tablespace 7, `./d/t.ibd`.
+/// Makes a redo log with FILE_DELETE of tablespace 7, `./d/t.ibd`.
 fn log_deletion() {
+    log_mtr(&[&[0x90 | 11, 7, 0], &b"./d/t.ibd"[..]].concat());
+}
+
+/// Makes a redo log, and writes a mini-transaction with these records into it. Returns its end LSN.
+fn log_mtr(records: &[u8]) -> u64 {
     use redoubt_redo::mariadb::LogHeader;
     use redoubt_redo::mariadb::log_file::{DATA_OFFSET, FIRST_LSN};
     use std::os::unix::fs::FileExt;
@@ -544,11 +597,13 @@ fn log_deletion() {
     let header = LogHeader { first_lsn: FIRST_LSN, creator: b"test".to_vec() }.build();
     log.write_all_at(&header, 0).unwrap();
     std::fs::rename("./ib_logfile101", "./ib_logfile0").unwrap();
-    let mut bytes = [&[0x90 | 11, 7, 0], &b"./d/t.ibd"[..]].concat();
+    let mut bytes = records.to_vec();
     let crc = crc32c::crc32c(&bytes);
     bytes.push(1);
     bytes.extend(crc.to_be_bytes());
+    let end_lsn = FIRST_LSN.advance(bytes.len() as u64).0;
     // The server writes whole blocks.
     bytes.resize(4096, 0);
     log.write_all_at(&bytes, DATA_OFFSET).unwrap();
+    end_lsn
 }

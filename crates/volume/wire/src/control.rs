@@ -49,7 +49,7 @@ pub enum Request {
     VolumeDelete {
         /// Its name.
         volume: String,
-        /// Delete even while a server is attached (the server is fenced).
+        /// Delete even while a server is attached (the server is fenced), and a frozen volume.
         force: bool,
     },
     /// State of all volumes.
@@ -100,6 +100,10 @@ pub enum Request {
         volume: String,
         /// Relative path.
         path: String,
+        /// Damaged pages are sent as they are stored, and reported at the end ([`Reply::Damaged`]), with the feature
+        /// [`crate::greeting::DAMAGED_PAGES`]. Otherwise the first one ends the file with an error.
+        #[serde(default, skip_serializing_if = "is_false")]
+        with_damaged: bool,
     },
     /// End the export.
     ExportEnd {
@@ -200,6 +204,13 @@ pub struct ImportedLogFile {
 pub enum Reply {
     /// Done.
     Done,
+    /// The file was sent, but with damaged pages; unreadable ones are zeros.
+    Damaged {
+        /// Their number; of a plain file, that of the pieces.
+        pages: u64,
+        /// Number and defect of the first of them.
+        first: Vec<String>,
+    },
     /// Done, and the volume's files are encrypted.
     Encrypted {
         /// Location of the volume's key on the node's host.
@@ -247,6 +258,24 @@ pub struct Attachment {
     pub end_lsn: u64,
     /// Directories and files, parents first.
     pub entries: Vec<VolumeEntry>,
+    /// To ExportBegin, if the volume is frozen. Its files are sent only with `with_damaged` then, so that a client that
+    /// does not know this field gets no export.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<FrozenEnd>,
+}
+
+/// End of a frozen volume: the node cannot use its log after that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FrozenEnd {
+    /// LSN at the end.
+    pub lsn: u64,
+    /// Bytes of the log after it, at least. Their commits are acknowledged, and missing.
+    pub bytes_after: u64,
+    /// Position in the stream up to which plain files and pages may have later changes; the largest number: it is unknown.
+    /// `None`: the volume is exactly that of its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes_end: Option<u64>,
 }
 
 /// A directory or file of a volume.
@@ -278,6 +307,11 @@ pub enum EntryKind {
     Tablespace,
     /// ib_logfile0.
     RedoLog,
+}
+
+/// A server cannot start without this tablespace file: the system tablespace, undo tablespaces, MySQL's dictionary.
+pub fn is_needed_to_start(tablespace_path: &str) -> bool {
+    !tablespace_path.ends_with(".ibd") || tablespace_path == "mysql.ibd"
 }
 
 /// Space on a file system.
@@ -335,7 +369,8 @@ pub struct VolumeStatus {
     /// Identifier of the key that its files are encrypted with on the node's disks; `None`: they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypted_with: Option<String>,
-    /// `ready`, `attached`, `waiting`, `stopped`, `exporting`, or `unusable` (it could not be opened).
+    /// `ready`, `attached`, `waiting`, `stopped`, `frozen` (readable only), `exporting`, or `unusable` (it could not be
+    /// opened).
     pub state: String,
     /// Reason for its wait or stop.
     pub reason: String,
@@ -399,6 +434,12 @@ pub struct VolumeStatus {
     pub apply_workers: Vec<ApplyWorker>,
     /// Number of known files.
     pub files: u64,
+    /// The first of the pages that are in quarantine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quarantine: Vec<QuarantinedPage>,
+    /// Number of pages that are in quarantine. A file whose pages all are counts as one.
+    #[serde(default)]
+    pub quarantined: u64,
     /// State of the log device.
     pub log_device: LogDeviceStatus,
     /// State of the page store.
@@ -408,6 +449,28 @@ pub struct VolumeStatus {
     pub counters: BTreeMap<String, u64>,
     /// Counters of the shim, as last reported.
     pub server_counters: BTreeMap<String, u64>,
+}
+
+/// A page that is in quarantine: it cannot be built, and reads of it fail. Or a plain file whose contents are lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QuarantinedPage {
+    /// Path of its file.
+    pub file: String,
+    /// Number of the incarnation of its tablespace.
+    pub object: u32,
+    /// Id of its tablespace.
+    pub space: u32,
+    /// Its number; `None`: all pages of the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_no: Option<u32>,
+    /// Start of the first record that was left out.
+    pub lsn: u64,
+    /// Why it cannot be built.
+    pub reason: String,
+    /// Of a plain file that is lost: path at the node for a copy, which the next server start takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restore_from: Option<String>,
 }
 
 /// The log device of a volume.

@@ -22,7 +22,8 @@
 use crate::error::WireError;
 use crate::hello::{self, Hello, Status, Welcome};
 use crate::{OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, ServerVersion};
-use redoubt_negotiation::{Agreement, Announcement, BadAnnouncement, Disagreement, Features, Versions};
+pub use redoubt_negotiation::{Agreement, Features};
+use redoubt_negotiation::{Announcement, BadAnnouncement, Disagreement, Versions};
 use redoubt_types::Family;
 
 const MAGIC: [u8; 4] = *b"RDBN";
@@ -40,16 +41,23 @@ pub const SERVER_VERSION: Features = Features(1 << 0);
 pub const MYSQL: Features = Features(1 << 1);
 /// `attach` names the generation that the client has seen, so that one that was queued fences no later attach.
 pub const SEEN_GENERATION: Features = Features(1 << 2);
+/// `with_damaged` in `export_file`, its reply `damaged`, and `frozen` in the reply to `export_begin`. Notice 7: the node
+/// asks for a page that is damaged in its store, and the server's library sends it with its next write.
+pub const DAMAGED_PAGES: Features = Features(1 << 3);
 /// All features, with names for people, in the order of their bits.
-pub const ALL: [(Features, &str); 3] =
-    [(SERVER_VERSION, "server-version"), (MYSQL, "mysql"), (SEEN_GENERATION, "seen-generation")];
+pub const ALL: [(Features, &str); 4] = [
+    (SERVER_VERSION, "server-version"),
+    (MYSQL, "mysql"),
+    (SEEN_GENERATION, "seen-generation"),
+    (DAMAGED_PAGES, "damaged-pages"),
+];
 
 /// The announcement of nodes and clients of this version. A client adds the features that it requires
 /// ([`Announcement::requiring`]).
 pub const ANNOUNCED: Announcement = Announcement::new(
     Versions::new(OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION),
     Features::NONE,
-    SERVER_VERSION.with(MYSQL).with(SEEN_GENERATION),
+    SERVER_VERSION.with(MYSQL).with(SEEN_GENERATION).with(DAMAGED_PAGES),
 );
 
 const _: () = {

@@ -43,6 +43,14 @@ pub enum Notice {
         /// The number of commits or page reads for each measured one.
         one_in: u32,
     },
+    /// The node's page is damaged: send the page whole with its next write. Needs
+    /// [`DAMAGED_PAGES`](crate::greeting::DAMAGED_PAGES).
+    WantImage {
+        /// Tablespace file.
+        path: Vec<u8>,
+        /// Page number inside that file.
+        page_no: u32,
+    },
 }
 
 impl Notice {
@@ -54,6 +62,12 @@ impl Notice {
             Self::Stopped { reason } => (3, reason.as_bytes().to_vec()),
             Self::Waiting { reason } => (4, reason.as_bytes().to_vec()),
             Self::Trace { one_in } => (6, one_in.to_le_bytes().to_vec()),
+            Self::WantImage { path, page_no } => {
+                let mut out = Vec::new();
+                crate::reader::put_path(&mut out, path);
+                out.extend_from_slice(&page_no.to_le_bytes());
+                (7, out)
+            }
             Self::NeedImage { path, page_no, lsn } => {
                 let mut out = Vec::new();
                 crate::reader::put_path(&mut out, path);
@@ -81,6 +95,7 @@ impl Notice {
                 lsn: Lsn(reader.u64("lsn")?),
             },
             6 => Self::Trace { one_in: reader.u32("one in")? },
+            7 => Self::WantImage { path: reader.path("path")?.to_vec(), page_no: reader.u32("page number")? },
             _ => return Err(WireError::UnknownKind { kind, role: "notices" }),
         };
         reader.finish()?;
@@ -91,6 +106,14 @@ impl Notice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wanted_image_is_decoded_as_it_was_encoded() {
+        let wanted = Notice::WantImage { path: b"d/t.ibd".to_vec(), page_no: u32::MAX };
+        let (kind, payload) = wanted.encode();
+        assert_eq!(Notice::decode(kind, &payload).unwrap(), wanted);
+        assert!(Notice::decode(kind, &payload[1..]).is_err());
+    }
 
     #[test]
     fn a_trace_is_begun_and_ended_by_number() {

@@ -12,8 +12,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
 use redoubt_wire::control::{
-    Attachment, EntryKind, ImportedLogFile, LogDeviceStatus, NodeStatus, PageStoreStatus, Reply, Request,
-    Room, VolumeEntry, VolumeStatus, encode_json,
+    Attachment, EntryKind, FrozenEnd, ImportedLogFile, LogDeviceStatus, NodeStatus, PageStoreStatus,
+    QuarantinedPage, Reply, Request, Room, VolumeEntry, VolumeStatus, encode_json,
 };
 use redoubt_wire::figures::{ApplyWorker, ChainClass, Times};
 use redoubt_wire::greeting;
@@ -42,7 +42,7 @@ fn requests() -> Vec<Request> {
         Request::Fetch { volume: name(), path: name() },
         Request::FetchTail { volume: name(), path: name(), from_bytes: 1 },
         Request::ExportBegin { volume: name() },
-        Request::ExportFile { volume: name(), path: name() },
+        Request::ExportFile { volume: name(), path: name(), with_damaged: true },
         Request::ExportEnd { volume: name() },
         Request::ImportBegin {
             volume: name(),
@@ -174,6 +174,12 @@ fn volume_status() -> VolumeStatus {
         log_write_times: times(),
         apply_workers: vec![ApplyWorker { pages: 1, runs: 1, redo_bytes: 1, busy_micros: 1 }],
         files: 1,
+        quarantine: vec![QuarantinedPage {
+            page_no: Some(1),
+            restore_from: Some(String::new()),
+            ..QuarantinedPage::default()
+        }],
+        quarantined: 1,
         log_device: log_device(),
         page_store: page_store(),
         counters: Default::default(),
@@ -202,6 +208,7 @@ fn replies() -> Vec<Reply> {
     let sample = |what| Sample { what, total_nanos: 1, stages: Default::default() };
     vec![
         Reply::Done,
+        Reply::Damaged { pages: 1, first: vec![name()] },
         Reply::Encrypted { key_file: name(), key_is_new: true },
         Reply::Failed { retry: true, message: name() },
         Reply::Status(node_status()),
@@ -211,6 +218,7 @@ fn replies() -> Vec<Reply> {
             empty: true,
             end_lsn: 1,
             entries: vec![entry()],
+            frozen: Some(FrozenEnd { lsn: 1, bytes_after: 1, changes_end: Some(1) }),
         }),
         Reply::FileFollows { len_bytes: 1 },
         Reply::Trace { samples: vec![sample(Traced::Commit { position: 1 })], lost: 1 },
@@ -231,6 +239,7 @@ fn replies() -> Vec<Reply> {
 fn reply_name(reply: &Reply) -> &'static str {
     match reply {
         Reply::Done => "done",
+        Reply::Damaged { .. } => "damaged",
         Reply::Encrypted { .. } => "encrypted",
         Reply::Failed { .. } => "failed",
         Reply::Status(_) => "status",

@@ -8,6 +8,7 @@ use redoubt_storage::ErrorKind;
 use redoubt_storage::sim::{Fault, OpKind, SimDisk};
 
 use super::*;
+use crate::DamagedLog;
 use crate::format::SEGMENT_HEADER_LEN;
 
 fn options() -> SegmentOptions {
@@ -204,14 +205,103 @@ fn what_was_sealed_is_checked_by_who_reads_it() {
         let whole = |from: u64, to: u64| (from..to).map(|at| (at / 3000) as u8).collect::<Vec<_>>();
         assert!(read(0, first_seq).unwrap() == whole(0, first_seq), "{name}");
         assert!(read(next_seq, 120_000).unwrap() == whole(next_seq, 120_000), "{name}");
-        let error = read(first_seq, first_seq + 1).unwrap_err();
-        let LogDeviceError::Damaged { file, .. } = &error else { panic!("{name}: {error}") };
+        let error = read(first_seq, next_seq).unwrap_err();
+        let LogDeviceError::Damaged { file, seq, .. } = &error else { panic!("{name}: {error}") };
         assert_eq!(file, name);
+        // Before its damage it is whole, and after it nothing of it is given out.
+        assert!(read(first_seq, seq.0).unwrap() == whole(first_seq, seq.0), "{name}");
+        read(seq.0, seq.0 + 1).unwrap_err();
         // What it holds is not given back by a second try either.
         read(0, 120_000).unwrap_err();
         log.append(&[40; 3000]).unwrap();
         log.sync().unwrap();
     }
+}
+
+/// A sector that the drive cannot read is damage like any other, wherever it is.
+#[test]
+fn sector_that_the_drive_has_lost_is_damage_of_the_log() {
+    let disk = SimDisk::new(3);
+    let log = open(&disk).unwrap();
+    for n in 0..40_u8 {
+        log.append(&[n; 3000]).unwrap();
+        log.sync().unwrap();
+    }
+    drop(log);
+    let mut names: Vec<_> =
+        disk.list().unwrap().into_iter().filter(|name| name.starts_with("log-")).collect();
+    names.sort_unstable();
+    let last = names.len() - 1;
+    for (number, name) in names.iter().enumerate() {
+        let damaged = disk.copy();
+        damaged.lose(name, 5000..5100);
+        let error = match open(&damaged) {
+            Ok(log) => log.read_at(Seq(0), &mut vec![0; 120_000]).unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(matches!(&error, LogDeviceError::Damaged { file, .. } if file == name), "{name}: {error}");
+        let from = error.damaged_from().unwrap();
+        if let Err(refused) = open(&damaged) {
+            assert_eq!(refused.damaged_from(), Some(from), "{name}");
+            let readable = DamagedLog::open_on(&(Arc::new(damaged.copy()) as Arc<dyn StorageDir>)).unwrap();
+            assert!(readable.end() <= from, "{name}");
+        }
+        assert!(number < last || open(&damaged).is_err(), "the end of the log is not known");
+    }
+    // Nothing at all of it can be read: the drive may be away for a moment only.
+    let away = disk.copy();
+    away.lose(&names[0], 4096..away.content(&names[0]).len());
+    let log = open(&away).unwrap();
+    let mut byte = [0];
+    assert!(matches!(log.read_at(Seq(0), &mut byte), Err(LogDeviceError::Damaged { .. })));
+}
+
+/// Wherever a log is damaged, all whole records before the damage can be read.
+#[test]
+fn damaged_log_is_readable_up_to_its_damage() {
+    let disk = SimDisk::new(3);
+    let log = open(&disk).unwrap();
+    for n in 0..40_u8 {
+        log.append(&[n; 3000]).unwrap();
+        log.sync().unwrap();
+    }
+    drop(log);
+    let whole: Vec<_> = (0..120_000).map(|at| (at / 3000) as u8).collect();
+    let (mut sealed, mut refused) = (0, 0);
+    for name in disk.list().unwrap().into_iter().filter(|name| name.starts_with("log-")) {
+        let first_seq: u64 = name["log-".len()..][..20].parse().unwrap();
+        let damaged = disk.copy();
+        // In the second record of the segment, which has 3032 bytes.
+        damaged.damage(&name, 7500, |bytes| bytes[0] ^= 0x10);
+        let damaged_from = match open(&damaged) {
+            Ok(log) => {
+                let mut bytes = vec![0; 120_000];
+                let Err(error) = log.read_at(Seq(0), &mut bytes) else { continue };
+                let from = error.damaged_from().unwrap();
+                log.read_at(Seq(0), &mut bytes[..from.0 as usize]).unwrap();
+                assert!(bytes[..from.0 as usize] == whole[..from.0 as usize], "{name}");
+                sealed += 1;
+                from.0
+            }
+            Err(error) => {
+                let dir: Arc<dyn redoubt_storage::StorageDir> = Arc::new(damaged.clone());
+                let before = damaged.list().unwrap().len();
+                let log = DamagedLog::open_on(&dir).unwrap();
+                let end = log.end();
+                assert!(end <= error.damaged_from().unwrap() && end < log.proven_end(), "{name}");
+                let mut bytes = vec![0; end.0 as usize];
+                log.read_at(Seq(0), &mut bytes).unwrap();
+                assert!(bytes == whole[..end.0 as usize], "{name}");
+                assert!(log.read_at(end, &mut [0]).is_err() && log.append(b"more").is_err());
+                log.discard_before(end).unwrap();
+                assert_eq!(damaged.list().unwrap().len(), before, "nothing is changed");
+                refused += 1;
+                end.0
+            }
+        };
+        assert!(damaged_from + 3000 > first_seq, "{name}: readable up to {damaged_from} only");
+    }
+    assert!(sealed > 5 && refused > 0, "{sealed} {refused}");
 }
 
 /// Opening reads the end only, however long the log is.

@@ -1,7 +1,8 @@
 //! Where in which file each stream position is. In memory only; rebuilt from the files.
 //!
 //! One entry of eight bytes for each record. Entries of a segment are in stream order, as are the segments. Those of
-//! a segment that was found sealed ([`super::recovery`]) are looked up when somebody wants to read there.
+//! a segment that was found sealed ([`super::recovery`]) are looked up when somebody wants to read there. If it is damaged,
+//! it is readable up to the damage.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -74,10 +75,21 @@ impl SegmentIndex {
         }
     }
 
-    fn entries(&self) -> Result<&[RecordStart], NotLocated> {
+    /// Its entries, and the end of its readable bytes if the segment is damaged.
+    fn entries(&self) -> Result<(&[RecordStart], Option<u64>), NotLocated> {
         match &self.entries {
-            Entries::Known(entries) => Ok(entries),
-            Entries::Sealed(sealed) => sealed.entries().ok_or_else(|| NotLocated::Unread(Arc::clone(sealed))),
+            Entries::Known(entries) => Ok((entries, None)),
+            Entries::Sealed(sealed) => match sealed.contents() {
+                Some(contents) => Ok((&contents.entries, contents.damaged_from())),
+                None => Err(NotLocated::Unread(Arc::clone(sealed))),
+            },
+        }
+    }
+
+    fn damage(&self) -> NotLocated {
+        match &self.entries {
+            Entries::Known(_) => NotLocated::OutOfRange,
+            Entries::Sealed(sealed) => NotLocated::Damaged(Arc::clone(sealed)),
         }
     }
 }
@@ -86,6 +98,8 @@ impl SegmentIndex {
 pub(super) enum NotLocated {
     /// This segment must be read first.
     Unread(Arc<Sealed>),
+    /// This segment is damaged there.
+    Damaged(Arc<Sealed>),
     /// The log does not have it.
     OutOfRange,
 }
@@ -168,8 +182,12 @@ impl Index {
         let segment = number.and_then(|number| self.segments.get(number)).ok_or(NotLocated::OutOfRange)?;
         let next = number.and_then(|number| self.segments.get(number + 1));
         let segment_end = next.map_or(self.end_seq, |next| next.first_seq);
-        let entries = segment.entries()?;
-        piece(segment, entries, segment_end, seq..end).ok_or(NotLocated::OutOfRange)
+        let (entries, damaged_from) = segment.entries()?;
+        if damaged_from.is_some_and(|damaged_from| seq >= damaged_from) {
+            return Err(segment.damage());
+        }
+        let readable_end = damaged_from.map_or(segment_end, |damaged_from| segment_end.min(damaged_from));
+        piece(segment, entries, readable_end, seq..end).ok_or(NotLocated::OutOfRange)
     }
 }
 

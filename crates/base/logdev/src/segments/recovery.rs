@@ -3,7 +3,8 @@
 //! The end is at the first place without a valid record of the right position and epoch. If nothing after it
 //! says that the stream was durable further on, what is there was never synced, and the log ends at the last
 //! whole record: later segments are removed, and the rest of the last one is overwritten with zeros. If
-//! something does say so, durable data is damaged and opening fails.
+//! something does say so, durable data is damaged and opening fails. Records before the damage can still be read
+//! ([`super::damaged`]).
 //!
 //! Segments that end before what a later header says to have been durable are [`Sealed`]: the end cannot be there.
 //! They are not read now, but when somebody wants to read from them, and checked in the same way; so opening takes no
@@ -13,12 +14,16 @@
 //! records may be in memory only. Then they are read from the disk and not from memory, where that can be had:
 //! after a failed sync, memory may hold what the disk does not.
 //!
+//! Damage is read several times before it counts: the fault may have been one of the transfer. Blocks that the drive has
+//! lost are read as zeros ([`super::content`]), so they are damage of the records in them.
+//!
 //! Every step may be cut off by a crash and done again.
 
 use std::sync::{Arc, OnceLock};
 
 use redoubt_storage::{StorageDir, StorageFile};
 
+use super::content::{Content, read, read_content};
 use super::index::{Index, RecordStart, SegmentIndex};
 use super::spares::{OpenSegment, Spare, Spares};
 use super::{MAX_SEGMENT_LEN, MIN_SEGMENT_LEN, SegmentOptions, segment_name};
@@ -27,6 +32,9 @@ use crate::error::LogDeviceError;
 use crate::format::{
     MIN_ROOM, RECORD_HEADER_LEN, RecordHeader, SEGMENT_HEADER_LEN, SegmentHeader, candidates,
 };
+
+/// Reads of a damaged segment before it counts as damaged.
+const READS_OF_DAMAGE: usize = 3;
 
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
@@ -58,6 +66,17 @@ struct Segment {
     header: SegmentHeader,
 }
 
+impl Segment {
+    /// The next read is one of the drive, if that can be had.
+    fn drop_cache(&self) {
+        let _ = self.file.drop_cache();
+    }
+
+    fn content(&self) -> Result<Content, LogDeviceError> {
+        read_content(&*self.file, &self.name, self.header.len_bytes as usize)
+    }
+}
+
 /// A place between two appended records.
 #[derive(Clone, Copy)]
 struct Boundary {
@@ -73,7 +92,30 @@ pub(super) struct Sealed {
     end_seq: u64,
     /// That one's file, which is likely to be read next.
     next: Arc<dyn StorageFile>,
-    entries: OnceLock<Vec<RecordStart>>,
+    contents: OnceLock<Contents>,
+}
+
+/// The readable part of a segment.
+pub(super) struct Contents {
+    /// Its records.
+    pub entries: Vec<RecordStart>,
+    /// First unreadable position, and why.
+    damage: Option<(u64, SealedDamage)>,
+}
+
+impl Contents {
+    /// Position of its first unreadable byte, if it is damaged.
+    pub fn damaged_from(&self) -> Option<u64> {
+        self.damage.as_ref().map(|(seq, _)| *seq)
+    }
+}
+
+/// Why not all of a segment can be read.
+enum SealedDamage {
+    /// There is no valid record at this byte.
+    Record(u64),
+    /// The next segment begins later than this one ends.
+    Gap,
 }
 
 impl Sealed {
@@ -89,31 +131,60 @@ impl Sealed {
         &self.segment.name
     }
 
-    /// Where its records are, once somebody has read it.
-    pub fn entries(&self) -> Option<&[RecordStart]> {
-        self.entries.get().map(Vec::as_slice)
+    /// Its readable part, after [`Sealed::read`].
+    pub fn contents(&self) -> Option<&Contents> {
+        self.contents.get()
     }
 
-    /// Reads and checks all of it.
+    /// Reads and checks it up to the first damage.
     ///
     /// # Errors
-    /// [`LogDeviceError::Damaged`]; [`LogDeviceError::BadSegment`] if a segment is missing after it;
     /// [`LogDeviceError::Io`].
     pub fn read(&self) -> Result<(), LogDeviceError> {
+        let mut reads = 1;
+        let contents = loop {
+            let contents = self.walk()?;
+            if contents.damage.is_none() || reads == READS_OF_DAMAGE {
+                break contents;
+            }
+            self.segment.drop_cache();
+            reads += 1;
+        };
+        // Somebody else may have been faster, with the same result.
+        let _ = self.contents.set(contents);
+        Ok(())
+    }
+
+    fn walk(&self) -> Result<Contents, LogDeviceError> {
         let mut walk = Walk::from(std::slice::from_ref(&self.segment));
         let is_full = walk.enter(0, &self.segment)?;
         self.next.will_read(0, self.segment.header.len_bytes);
-        if walk.stopped_seq != self.end_seq || !is_full {
-            if is_full {
-                return Err(missing_after(&self.segment.name, walk.stopped_seq, self.end_seq));
+        let damage = match (is_full, walk.stopped_seq == self.end_seq) {
+            (_, true) => None,
+            // It overlaps the next one, so nothing of it can be relied on.
+            _ if walk.stopped_seq > self.end_seq => {
+                Some((self.segment.header.first_seq, SealedDamage::Record(walk.stopped_at as u64)))
             }
-            let evidence = format!("a later segment says that the log was durable up to {}", self.end_seq);
-            return Err(walk.damaged(&self.segment, evidence));
-        }
+            (true, false) => Some((walk.stopped_seq, SealedDamage::Gap)),
+            (false, false) => Some((walk.stopped_seq, SealedDamage::Record(walk.stopped_at as u64))),
+        };
         let entries = walk.indexes.pop().map(SegmentIndex::into_entries).unwrap_or_default();
-        // Somebody else may have been faster, with the same result.
-        let _ = self.entries.set(entries);
-        Ok(())
+        Ok(Contents { entries, damage })
+    }
+
+    /// Error of a read that reaches its damage.
+    pub fn damage_error(&self) -> LogDeviceError {
+        let name = &self.segment.name;
+        match self.contents().and_then(|contents| contents.damage.as_ref()) {
+            Some((seq, SealedDamage::Record(offset_bytes))) => LogDeviceError::Damaged {
+                file: name.clone(),
+                offset_bytes: *offset_bytes,
+                seq: Seq(*seq),
+                evidence: format!("a later segment says that the log was durable up to {}", self.end_seq),
+            },
+            Some((seq, SealedDamage::Gap)) => missing_after(name, *seq, self.end_seq),
+            None => missing_after(name, self.segment.header.first_seq, self.end_seq),
+        }
     }
 }
 
@@ -122,7 +193,7 @@ fn missing_after(name: &str, end_seq: u64, next_seq: u64) -> LogDeviceError {
         "it ends at stream position {end_seq}, and the next one begins at {next_seq}: a segment between is \
          missing, restore it from a copy"
     );
-    LogDeviceError::BadSegment { file: name.to_owned(), reason }
+    LogDeviceError::BadSegment { file: name.to_owned(), reason, seq: Some(Seq(end_seq)) }
 }
 
 /// The first place without a valid record, and what was found before it.
@@ -135,7 +206,7 @@ struct Walk {
     stopped_seq: u64,
     proven_seq: u64,
     /// Content of the segment where the walk stopped.
-    content: Vec<u8>,
+    content: Content,
 }
 
 pub(super) fn recover(dir: &dyn StorageDir, options: &SegmentOptions) -> Result<Recovered, LogDeviceError> {
@@ -149,15 +220,8 @@ pub(super) fn recover(dir: &dyn StorageDir, options: &SegmentOptions) -> Result<
     for (first_seq, name) in log_names {
         segments.push(open_segment(dir, first_seq, name)?);
     }
-    let mut sealed = count_sealed(&segments).saturating_sub(1);
-    let mut walk = walk_segments(segments.get(sealed..).unwrap_or_default())?;
-    if walk.boundary.is_none() && sealed > 0 {
-        // One record fills all that was walked.
-        sealed = 0;
-        walk = walk_segments(&segments)?;
-    }
+    let (sealed, mut walk) = walk_until_certain(&segments)?;
     let mut walked = segments.split_off(sealed);
-    check_tail(&walked, &walk)?;
     // From here on the directory is changed.
     let spares = open_spares(dir, options, spare_names)?;
     clear_tail(dir, &mut walked, &mut walk)?;
@@ -177,6 +241,70 @@ pub(super) fn recover(dir: &dyn StorageDir, options: &SegmentOptions) -> Result<
     Ok(Recovered { log: Some(log), spares })
 }
 
+/// How many segments stay sealed, and the walk through the others.
+fn walk_checked(segments: &[Segment]) -> Result<(usize, Walk), LogDeviceError> {
+    let mut sealed = count_sealed(segments).saturating_sub(1);
+    let mut walk = walk_segments(segments.get(sealed..).unwrap_or_default())?;
+    if walk.boundary.is_none() && sealed > 0 {
+        // One record fills all that was walked.
+        sealed = 0;
+        walk = walk_segments(segments)?;
+    }
+    check_tail(segments.get(sealed..).unwrap_or_default(), &walk)?;
+    Ok((sealed, walk))
+}
+
+/// The same. Damage is read several times.
+fn walk_until_certain(segments: &[Segment]) -> Result<(usize, Walk), LogDeviceError> {
+    let mut reads = 1;
+    loop {
+        match walk_checked(segments) {
+            Err(error) if error.damaged_from().is_some() && reads < READS_OF_DAMAGE => {
+                segments.iter().for_each(Segment::drop_cache);
+                reads += 1;
+            }
+            walked => return walked,
+        }
+    }
+}
+
+/// A log up to its first damage.
+pub(super) struct BeforeDamage {
+    pub index: Index,
+    /// How far the log shows that it was durable.
+    pub proven_seq: u64,
+}
+
+/// Finds the whole records before the first damage, in a log that [`recover`] refuses. Changes nothing.
+///
+/// # Errors
+/// [`LogDeviceError::BadSegment`] if a segment has no valid header; [`LogDeviceError::Io`].
+pub(super) fn before_damage(dir: &dyn StorageDir) -> Result<BeforeDamage, LogDeviceError> {
+    let (log_names, _) = classify(dir)?;
+    let mut segments = Vec::with_capacity(log_names.len());
+    for (first_seq, name) in log_names {
+        segments.push(open_segment(dir, first_seq, name)?);
+    }
+    let proven_seq = segments.iter().map(|segment| segment.header.durable_seq).max().unwrap_or(0);
+    let mut sealed = count_sealed(&segments).saturating_sub(1);
+    let (mut walk, _) = walk_to_gap(segments.get(sealed..).unwrap_or_default())?;
+    if walk.boundary.is_none() && sealed > 0 {
+        sealed = 0;
+        (walk, _) = walk_to_gap(&segments)?;
+    }
+    let walked = segments.split_off(sealed);
+    let end = walk.boundary();
+    let proven_seq = proven_seq.max(proven_after(&walked, &walk)?);
+    walk.indexes.truncate(end.segment + 1);
+    if let Some(last) = walk.indexes.last_mut() {
+        last.truncate(end.seq);
+    }
+    let mut indexes = seal(segments, walked.first());
+    indexes.append(&mut walk.indexes);
+    let proven_seq = proven_seq.max(walk.proven_seq).max(end.seq);
+    Ok(BeforeDamage { index: Index::from_segments(indexes, end.seq), proven_seq })
+}
+
 /// How many segments, from the first, end before a point that was durable.
 fn count_sealed(segments: &[Segment]) -> usize {
     let proven_seq = segments.iter().map(|segment| segment.header.durable_seq).max().unwrap_or(0);
@@ -192,7 +320,7 @@ fn seal(segments: Vec<Segment>, after: Option<&Segment>) -> Vec<SegmentIndex> {
         .map(|next| (next.header.first_seq, Arc::clone(&next.file)))
         .collect();
     let sealed = segments.into_iter().zip(nexts).map(|(segment, (end_seq, next))| {
-        SegmentIndex::of_sealed(Sealed { segment, end_seq, next, entries: OnceLock::new() })
+        SegmentIndex::of_sealed(Sealed { segment, end_seq, next, contents: OnceLock::new() })
     });
     sealed.collect()
 }
@@ -211,7 +339,7 @@ fn classify(dir: &dyn StorageDir) -> Result<(NumberedNames, NumberedNames), LogD
         let number = digits.parse::<u64>().ok().filter(|_| digits.len() == 20);
         let Some(number) = number else {
             let reason = "its name is not that of a segment: move it out of the log directory".into();
-            return Err(LogDeviceError::BadSegment { file: name, reason });
+            return Err(LogDeviceError::BadSegment { file: name, reason, seq: None });
         };
         list.push((number, name));
     }
@@ -265,16 +393,9 @@ fn open_segment(dir: &dyn StorageDir, first_seq: u64, name: String) -> Result<Se
         }
     });
     // The header was durable before the file got its name, so this is never the mark of a crash.
-    let header = header.map_err(|reason| LogDeviceError::BadSegment { file: name.clone(), reason })?;
+    let header =
+        header.map_err(|reason| LogDeviceError::BadSegment { file: name.clone(), reason, seq: None })?;
     Ok(Segment { file, name, header })
-}
-
-fn read(file: &dyn StorageFile, name: &str, len: usize) -> Result<Vec<u8>, LogDeviceError> {
-    let mut bytes = vec![0; len];
-    let error = LogDeviceError::io("read", name);
-    let n = file.read_at(0, &mut bytes).map_err(error)?;
-    bytes.truncate(n);
-    Ok(bytes)
 }
 
 impl Walk {
@@ -288,7 +409,7 @@ impl Walk {
             stopped_at: SEGMENT_HEADER_LEN,
             stopped_seq: first_seq,
             proven_seq: 0,
-            content: Vec::new(),
+            content: Content::default(),
         }
     }
 
@@ -304,7 +425,7 @@ impl Walk {
         self.stopped_segment = number;
         self.stopped_at = SEGMENT_HEADER_LEN;
         self.proven_seq = self.proven_seq.max(header.durable_seq);
-        self.content = read(&*segment.file, &segment.name, header.len_bytes as usize)?;
+        self.content = segment.content()?;
         let mut index =
             SegmentIndex::new(header.first_seq, header.len_bytes, segment.file.clone(), &segment.name);
         let is_full = self.follow(header, &mut index);
@@ -313,15 +434,15 @@ impl Walk {
     }
 
     fn follow(&mut self, header: &SegmentHeader, index: &mut SegmentIndex) -> bool {
-        while self.content.len().saturating_sub(self.stopped_at) >= MIN_ROOM {
+        while self.content.bytes.len().saturating_sub(self.stopped_at) >= MIN_ROOM {
             let at = self.stopped_at;
-            let record = RecordHeader::decode(&self.content, at, header.epoch);
+            let record = RecordHeader::decode(&self.content.bytes, at, header.epoch);
             let Some(record) = record.filter(|record| record.seq == self.stopped_seq) else { return false };
             if !record.mark {
                 index.push(record.seq, at + RECORD_HEADER_LEN);
             }
             self.stopped_at =
-                if record.closes { self.content.len() } else { record.next_at(at, header.unit) };
+                if record.closes { self.content.bytes.len() } else { record.next_at(at, header.unit) };
             self.stopped_seq += u64::from(record.len_bytes);
             self.proven_seq = self.proven_seq.max(record.durable_seq);
             if !record.continues {
@@ -348,6 +469,14 @@ impl Walk {
 
 /// Follows the records from the start until one is missing.
 fn walk_segments(segments: &[Segment]) -> Result<Walk, LogDeviceError> {
+    match walk_to_gap(segments)? {
+        (walk, None) => Ok(walk),
+        (_, Some(gap)) => Err(gap),
+    }
+}
+
+/// The same; the second result is the error if a segment is missing there.
+fn walk_to_gap(segments: &[Segment]) -> Result<(Walk, Option<LogDeviceError>), LogDeviceError> {
     let mut walk = Walk::from(segments);
     let mut before: Option<&Segment> = None;
     for (number, segment) in segments.iter().enumerate() {
@@ -356,7 +485,8 @@ fn walk_segments(segments: &[Segment]) -> Result<Walk, LogDeviceError> {
             && first_seq != walk.stopped_seq
         {
             // The segment before this one is full, and this one's header was written after it was filled.
-            return Err(missing_after(&before.name, walk.stopped_seq, first_seq));
+            let gap = missing_after(&before.name, walk.stopped_seq, first_seq);
+            return Ok((walk, Some(gap)));
         }
         if walk.boundary.is_some_and(|boundary| boundary.seq == walk.stopped_seq) {
             walk.boundary = Some(Boundary { segment: number, at: SEGMENT_HEADER_LEN, seq: first_seq });
@@ -366,7 +496,7 @@ fn walk_segments(segments: &[Segment]) -> Result<Walk, LogDeviceError> {
         }
         before = Some(segment);
     }
-    Ok(walk)
+    Ok((walk, None))
 }
 
 /// Fails if anything shows that the stream was durable past where the walk stopped, or past the last whole
@@ -381,7 +511,11 @@ fn check_tail(segments: &[Segment], walk: &Walk) -> Result<(), LogDeviceError> {
             walk.proven_seq
         )));
     }
-    let check = |content: &[u8], from: usize, segment: &Segment| {
+    let check = |content: &Content, from: usize, segment: &Segment| {
+        if let Some(lost) = content.lost_behind(from) {
+            return Err(damaged(format!("the drive cannot read byte {lost} of {}", segment.name)));
+        }
+        let content = &*content.bytes;
         for at in candidates(content, from, &segment.header) {
             if let Some(record) = RecordHeader::decode(content, at, segment.header.epoch)
                 && record.durable_seq > limit
@@ -402,10 +536,27 @@ fn check_tail(segments: &[Segment], walk: &Walk) -> Result<(), LogDeviceError> {
                 segment.name, segment.header.durable_seq
             )));
         }
-        let content = read(&*segment.file, &segment.name, segment.header.len_bytes as usize)?;
+        let content = segment.content()?;
         check(&content, SEGMENT_HEADER_LEN, segment)?;
     }
     Ok(())
+}
+
+/// How far the records after the place where the walk stopped show that the stream was durable.
+fn proven_after(segments: &[Segment], walk: &Walk) -> Result<u64, LogDeviceError> {
+    let proven = |content: &[u8], from: usize, header: &SegmentHeader| {
+        let records = candidates(content, from, header)
+            .filter_map(|at| RecordHeader::decode(content, at, header.epoch));
+        records.map(|record| record.durable_seq).max().unwrap_or(0)
+    };
+    let stopped = segments.get(walk.stopped_segment);
+    let mut proven_seq =
+        stopped.map_or(0, |stopped| proven(&walk.content.bytes, walk.stopped_at, &stopped.header));
+    for segment in segments.iter().skip(walk.stopped_segment + 1) {
+        let content = segment.content()?;
+        proven_seq = proven_seq.max(proven(&content.bytes, SEGMENT_HEADER_LEN, &segment.header));
+    }
+    Ok(proven_seq)
 }
 
 /// Makes what is after the last whole record unreadable for ever.
@@ -424,16 +575,16 @@ fn clear_tail(
     walk.indexes.truncate(boundary.segment + 1);
     let Some(last) = segments.last() else { return Ok(()) };
     if boundary.segment != walk.stopped_segment {
-        walk.content = read(&*last.file, &last.name, last.header.len_bytes as usize)?;
+        walk.content = last.content()?;
     }
     // Whatever is there, not only what looks like a record: a header may span two sectors, and half of one that
     // was lost would fit the half of a new one at the same place.
-    if walk.content.iter().skip(boundary.at).all(|&byte| byte == 0) {
+    if walk.content.bytes.iter().skip(boundary.at).all(|&byte| byte == 0) {
         return Ok(());
     }
     let mut at = boundary.at;
-    while at < walk.content.len() {
-        let len = ZEROS.len().min(walk.content.len() - at);
+    while at < walk.content.bytes.len() {
+        let len = ZEROS.len().min(walk.content.bytes.len() - at);
         last.file.write_at(at as u64, &ZEROS[..len]).map_err(LogDeviceError::io("clear", &last.name))?;
         at += len;
     }

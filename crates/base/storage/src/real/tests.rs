@@ -189,3 +189,17 @@ fn a_directory_can_be_opened_again_while_a_child_is_being_started() {
     RealDir::open(temporary.path()).unwrap();
     drop(of_the_child);
 }
+
+#[test]
+fn length_of_a_file_is_told_without_an_open() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = RealDir::open(place.path()).unwrap();
+    dir.create("one").unwrap().write_at(0, &[1; 700]).unwrap();
+    // A file that cannot be opened for writing has a length.
+    let path = place.path().join("one");
+    let mut permissions = fs::metadata(&path).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(&path, permissions).unwrap();
+    assert_eq!(dir.len_bytes_of("one").unwrap(), 700);
+    assert_eq!(dir.len_bytes_of("other").unwrap_err().kind(), io::ErrorKind::NotFound);
+}

@@ -127,8 +127,12 @@ impl StorageFile for SimFile {
         if let Some(error) = state.take_fault(OpKind::Read, &self.name) {
             return Err(error.into());
         }
-        let bytes = state.files[self.file].content().get(offset_bytes as usize..).unwrap_or_default();
+        let file = &state.files[self.file];
+        let bytes = file.content().get(offset_bytes as usize..).unwrap_or_default();
         let n = bytes.len().min(buf.len());
+        if n > 0 && file.has_lost(offset_bytes as usize..offset_bytes as usize + n) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         buf[..n].copy_from_slice(&bytes[..n]);
         state.bytes_read += n as u64;
         Ok(n)
@@ -216,6 +220,14 @@ impl StorageFile for SimFile {
         let mut state = self.disk.state.lock();
         state.check_on()?;
         state.files[self.file].drop_cache();
+        Ok(())
+    }
+
+    fn drop_cache_of(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        let mut state = self.disk.state.lock();
+        state.check_on()?;
+        let start = offset_bytes as usize;
+        state.files[self.file].drop_cache_of(start..start + len_bytes as usize);
         Ok(())
     }
 }

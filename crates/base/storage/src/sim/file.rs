@@ -4,7 +4,8 @@
 //! one. A power cut chooses a version for every such sector. An untorn write is a set of (sector, version). The choice
 //! is either below the version for all of them, or for none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use fastrand::Rng;
 
@@ -23,6 +24,8 @@ pub(super) struct File {
     dirty: BTreeMap<usize, Vec<Sector>>,
     /// Untorn writes since the last sync: their sectors, and the version of each.
     untorn: Vec<Vec<(usize, usize)>>,
+    /// Sectors that the drive cannot read until they are written again.
+    lost: BTreeSet<usize>,
     /// Durable writes in progress, by number.
     pub under_way: BTreeMap<u64, durable_io::UnderWay>,
 }
@@ -36,6 +39,7 @@ impl File {
             cut_to: None,
             dirty: BTreeMap::new(),
             untorn: Vec::new(),
+            lost: BTreeSet::new(),
             under_way: BTreeMap::new(),
         }
     }
@@ -57,6 +61,24 @@ impl File {
         self.durable.clone_from(&self.cache);
     }
 
+    /// The drive cannot read the sectors of this range any more.
+    pub fn lose(&mut self, range: Range<usize>) {
+        self.lost.extend(self.sectors(range));
+    }
+
+    pub fn has_lost(&self, range: Range<usize>) -> bool {
+        self.lost.range(self.sectors(range)).next().is_some()
+    }
+
+    fn sectors(&self, range: Range<usize>) -> Range<usize> {
+        range.start / self.sector_len..range.end.div_ceil(self.sector_len)
+    }
+
+    /// Until the cache is dropped, the process sees other bytes than the disk has.
+    pub fn damage_memory(&mut self, offset_bytes: usize, change: impl FnOnce(&mut [u8])) {
+        change(&mut self.cache[offset_bytes..]);
+    }
+
     pub fn write(&mut self, at: usize, bytes: &[u8], is_untorn: bool) {
         if bytes.is_empty() {
             return;
@@ -68,6 +90,7 @@ impl File {
         self.cache[at..end].copy_from_slice(bytes);
         let mut together = Vec::new();
         for sector in at / self.sector_len..end.div_ceil(self.sector_len) {
+            self.lost.remove(&sector);
             let now = sector_of(&self.cache, sector, self.sector_len);
             let versions = self.dirty.entry(sector).or_default();
             versions.push(now);
@@ -136,7 +159,11 @@ impl File {
     }
 
     pub fn drop_cache(&mut self) {
-        for sector in 0..self.cache.len().div_ceil(self.sector_len) {
+        self.drop_cache_of(0..self.cache.len());
+    }
+
+    pub fn drop_cache_of(&mut self, range: Range<usize>) {
+        for sector in self.sectors(range.start..range.end.min(self.cache.len())) {
             if !self.dirty.contains_key(&sector) {
                 let durable = sector_of(&self.durable, sector, self.sector_len);
                 put_sector(&mut self.cache, sector, &durable);
@@ -164,7 +191,8 @@ impl File {
         for write in self.under_way.values() {
             write.damage_parts(&mut after, physical_sector_len, rng);
         }
-        Self { cache: after.clone(), durable: after, ..Self::new(self.sector_len) }
+        let lost = self.lost.clone();
+        Self { cache: after.clone(), durable: after, lost, ..Self::new(self.sector_len) }
     }
 
     /// Chooses a version of each dirty sector, given the number of versions, so that no untorn write is torn.
@@ -212,6 +240,7 @@ impl File {
         for write in &mut self.untorn {
             write.retain(|&(other, _)| other != sector);
         }
+        self.lost.remove(&sector);
         put_sector(&mut self.cache, sector, content);
         put_sector(&mut self.durable, sector, content);
     }

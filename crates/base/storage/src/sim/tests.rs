@@ -124,3 +124,21 @@ fn a_subdirectory_has_names_of_its_own_and_shares_the_power() {
     assert!(inner.remove("other").is_err());
     assert!(disk.is_off() && inner.list().is_err());
 }
+
+#[test]
+fn lost_sectors_fail_to_be_read_until_they_are_written() {
+    let (disk, file) = disk(1, 512);
+    disk.lose("file", 1024..1536);
+    let mut buffer = [0; 512];
+    let mut is_lost = |disk: &SimDisk, at: u64| {
+        let error = disk.open("file").unwrap().read_at(at, &mut buffer).err();
+        error.is_some_and(|error| crate::is_lost_content(&error))
+    };
+    assert!(is_lost(&disk, 1024) && is_lost(&disk, 1000) && is_lost(&disk, 1535));
+    assert!(!is_lost(&disk, 512) && !is_lost(&disk, 1536));
+    for disk in [disk.copy(), disk.after_power_cut()] {
+        assert!(is_lost(&disk, 1024));
+    }
+    file.write_at(1024, &[9; 512]).unwrap();
+    assert!(!is_lost(&disk, 1024));
+}

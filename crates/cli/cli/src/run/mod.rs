@@ -39,7 +39,14 @@ pub fn run(arguments: &RunArguments) -> Result<()> {
     let path = datadir.canonicalize().map_err(|error| CliError::io("open", datadir, error))?;
     let server = Server::examine(&arguments.command, &path, arguments.clear_pages)?;
     if let Some(to) = &arguments.export_first {
-        crate::export::write(&connector, volume_name, to)?;
+        // A copy of the volume as it is, for who wants to repair it.
+        let damaged = crate::export::write(&connector, volume_name, to, true)?;
+        if let Some(summary) = damaged.summary() {
+            complain!(
+                "redoubt: {summary}. `redoubt volume import` does not take a damaged copy; to return to it, run a stock \
+                 server on it and dump its tables"
+            );
+        }
     }
     if let ForcedRecovery::OnView(level) = server.forced_recovery() {
         return run_on_view(arguments, &server, level);

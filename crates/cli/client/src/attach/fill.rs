@@ -151,7 +151,6 @@ impl<'a> Plain<'a> {
                 Err(error) => return Err(error),
             }
         }
-        file.set_len(0).map_err(|error| self.cannot_write(entry, error))?;
         self.client.request(&Request::Fetch { volume: self.volume.to_owned(), path: entry.path.clone() })?;
         self.asked.push_back((entry, file));
         self.take_asked(ASKED_FILES)
@@ -176,9 +175,13 @@ impl<'a> Plain<'a> {
     fn take(&mut self, entry: &VolumeEntry, file: &File) -> Result<bool> {
         let path = self.directory.join(&entry.path);
         let failed = |error| ClientError::io("write", &path, error);
-        let write = |offset, piece: &[u8]| file.write_all_at(piece, offset).map_err(failed);
+        // Emptied only when the contents come: the node may have lost them, and this be the last copy.
+        let mut is_emptied = false;
+        let mut empty = || if std::mem::replace(&mut is_emptied, true) { Ok(()) } else { file.set_len(0) };
+        let write =
+            |offset, piece: &[u8]| empty().and_then(|()| file.write_all_at(piece, offset)).map_err(failed);
         let len_bytes = self.client.receive_file(write)?;
-        file.set_len(len_bytes).map_err(failed)?;
+        empty().and_then(|()| file.set_len(len_bytes)).map_err(failed)?;
         let read = self.filled.checksums.read_on(&entry.path, file, Contents::default()).map_err(failed)?;
         Ok(Some(read) == wanted(entry))
     }
@@ -214,10 +217,6 @@ impl<'a> Plain<'a> {
             )));
         }
         Ok(())
-    }
-
-    fn cannot_write(&self, entry: &VolumeEntry, error: std::io::Error) -> ClientError {
-        ClientError::io("write", self.directory.join(&entry.path), error)
     }
 }
 

@@ -45,6 +45,7 @@ fn node(entries: Vec<VolumeEntry>, piece: (u64, Vec<u8>)) -> String {
             empty: false,
             end_lsn: 1,
             entries: entries.clone(),
+            frozen: None,
         };
         let mut first = Some(Reply::Attached(attached));
         let mut header = [0; HEADER_LEN_BYTES];
@@ -68,7 +69,7 @@ fn node(entries: Vec<VolumeEntry>, piece: (u64, Vec<u8>)) -> String {
 
 fn export(address: String, to: &Path) -> Result<()> {
     let connector = Connector { address, tls: None, silence_limit: None, local_socket: false };
-    write(&connector, "v", to, &Ignored).map(drop)
+    write(&connector, "v", to, false, &Ignored).map(drop)
 }
 
 #[test]

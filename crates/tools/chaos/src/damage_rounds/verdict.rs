@@ -238,7 +238,11 @@ fn without_server(
     said += &round.node.status(VOLUME).map_or_else(|error| error.to_string(), |status| status.to_string());
     said += &round.node.log_tail(40);
     let directory = tempfile::tempdir().map_err(Error::io("make a temporary directory"))?;
-    let outcome = export(round, directory.path(), &[])?;
+    let mut outcome = export(round, directory.path(), &[])?;
+    if outcome.code == Some(1) && outcome.stderr.contains("--with-damaged") {
+        said += &outcome.stderr;
+        outcome = export(round, directory.path(), &["--with-damaged"])?;
+    }
     said += &outcome.stderr;
     if !matches!(outcome.code, Some(0 | 2)) {
         return put_back(round, blow, histories, &said);

@@ -13,6 +13,7 @@ mod messages;
 mod older_copy;
 mod page_cache;
 mod page_compression;
+mod quarantine;
 mod read_ahead;
 mod removed_by_hand;
 mod resend_queue;

@@ -180,6 +180,16 @@ impl Namespace {
         Some(&self.tables.files().get(&file)?.path)
     }
 
+    /// The file of an object that has this byte of it, and the byte's offset in the file.
+    pub fn file_of_byte(&self, object: ObjectId, at: u64) -> Option<(&FileEntry, u64)> {
+        let files = self.tables.holders_of(object.0).filter_map(|file| self.tables.files().get(&file));
+        let before = files.filter(|entry| entry.first_byte <= at);
+        // The oldest of those that begin at the same byte.
+        let file =
+            before.reduce(|best, entry| if entry.first_byte > best.first_byte { entry } else { best })?;
+        Some((file, at - file.first_byte))
+    }
+
     /// Length in bytes of all files of an object together.
     pub fn len_bytes_of_object(&self, object: ObjectId) -> u64 {
         let files = self.tables.holders_of(object.0).filter_map(|file| self.tables.files().get(&file));

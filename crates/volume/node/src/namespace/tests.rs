@@ -116,6 +116,15 @@ fn the_system_tablespace_spans_its_files() {
         let entry = names.file_at(path).unwrap().1;
         assert_eq!((entry.object, entry.first_byte), (Some(object.0), first_byte));
     }
+    for (at, expected) in [
+        (0, ("ibdata1", 0)),
+        ((1 << 20) - 1, ("ibdata1", (1 << 20) - 1)),
+        (1 << 20, ("ibdata2", 0)),
+        ((1 << 20) + 5, ("ibdata2", 5)),
+    ] {
+        let (file, offset) = names.file_of_byte(object, at).unwrap();
+        assert_eq!((file.path.as_str(), offset), expected);
+    }
 }
 
 #[test]

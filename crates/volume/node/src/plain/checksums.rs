@@ -10,11 +10,13 @@
 //! * An entry of `checksums` is true of the contents as of A, or is changed by a frame after A. A frame after A is
 //!   executed again at the next start and discards the entry then. So a discarded entry must be gone from `checksums`
 //!   before A moves ([`Checksums::forget`], from the sync of the plain files).
+//! * An entry of `checksums` whose file is shorter at a start counts once, as a loss ([`Loss`]), and is discarded. Earlier
+//!   builds left such entries behind, so theirs prove no loss.
 //! * It is a cache: a file that is damaged, or of another version, is as good as none.
 //!
 //! Lock order: `turn`, `saving`, `state`.
 
-use super::PlainStore;
+use super::{Loss, PlainStore};
 use crate::checkpoint::{read_checked, write_checked};
 use crate::error::NodeError;
 use crate::home::Folder;
@@ -171,32 +173,43 @@ impl Checksums {
         written
     }
 
-    /// Loads the file of an earlier process. Before any change is made.
+    /// Loads the file of an earlier process. Before any change is made. Returns the files that are shorter than they were,
+    /// unless the changes after A make it good.
     ///
     /// # Errors
     /// [`NodeError::Io`].
-    pub fn load(&self, store: &PlainStore, directory: &Folder) -> Result<(), NodeError> {
-        if directory.find(FILE_NAME)?.is_none() {
-            return Ok(());
-        }
-        let body = match read_checked(directory, FILE_NAME) {
-            Ok(body) => body,
-            Err(error @ NodeError::Damaged { .. }) => return discard(directory, &error),
+    pub fn load(&self, store: &PlainStore, directory: &Folder) -> Result<Vec<(FileId, Loss)>, NodeError> {
+        let discard = |why: &dyn std::fmt::Display| discard(directory, why).map(|()| Vec::new());
+        let found = directory.find(FILE_NAME);
+        let body = match found.and_then(|found| found.map(|_| read_checked(directory, FILE_NAME)).transpose())
+        {
+            Ok(None) => return Ok(Vec::new()),
+            Ok(Some(body)) => body,
+            Err(error) if error.is_unusable_file() => return discard(&error),
             Err(error) => return Err(error),
         };
         let saved: Saved = match serde_json::from_slice(&body) {
             Ok(Saved { format: FORMAT, files }) => Saved { format: FORMAT, files },
-            Ok(Saved { format, .. }) => return discard(directory, &format!("its format is {format}")),
-            Err(error) => return discard(directory, &error),
+            Ok(Saved { format, .. }) => return discard(&format!("its format is {format}")),
+            Err(error) => return discard(&error),
         };
+        let mut cut = Vec::new();
         for (file, len_bytes, crc) in saved.files {
             let file = FileId(file);
-            if store.len_bytes(file)? >= len_bytes {
+            let has_bytes = store.len_bytes(file);
+            if has_bytes.as_ref().is_ok_and(|has_bytes| *has_bytes >= len_bytes) {
                 let checksum = Checksum { len_bytes, crc };
                 self.state.lock().known.insert(file, Known { checksum, is_saved: true });
+                continue;
+            }
+            // No later change discards it, and it may be untrue then.
+            self.state.lock().must_forget = true;
+            // A file that cannot be looked at now may be whole.
+            if let Ok(has_bytes) = has_bytes {
+                cut.push((file, Loss::of_cut(has_bytes, len_bytes)));
             }
         }
-        Ok(())
+        Ok(cut)
     }
 }
 

@@ -12,9 +12,27 @@ fn folder(disk: &SimDisk) -> Folder {
     Folder::new(Arc::new(disk.clone()), Path::new("plain"))
 }
 
+#[test]
+fn shortened_file_of_an_earlier_build_is_not_lost() {
+    let disk = SimDisk::new(1);
+    let before = store(&disk);
+    before.execute(&Change::Create(FILE)).unwrap();
+    before.write(FILE, 0, &random(LONG, 1)).unwrap();
+    before.sync().unwrap();
+    before.checksum(FILE).unwrap();
+    before.save_checksums();
+    // The earlier build has executed a truncation, and A has passed it.
+    disk.open("00000007").unwrap().set_len(100).unwrap();
+    for finds_losses in [false, true] {
+        let store = PlainStore::new(folder(&disk));
+        store.load_checksums(finds_losses).unwrap();
+        assert_eq!(store.all_lost().len(), usize::from(finds_losses));
+    }
+}
+
 fn store(disk: &SimDisk) -> PlainStore {
     let store = PlainStore::new(folder(disk));
-    store.load_checksums().unwrap();
+    store.load_checksums(true).unwrap();
     store
 }
 
@@ -111,4 +129,43 @@ fn a_saved_checksum_that_cannot_be_understood_is_computed_again() {
     assert_eq!(remembered(&after), 0);
     assert!(!StorageDir::list(&disk).unwrap().contains(&FILE_NAME.to_owned()));
     require_true(&after, &disk, "damaged");
+}
+
+#[test]
+fn truncation_that_is_executed_again_leaves_no_loss() {
+    let disk = SimDisk::new(1);
+    let before = store(&disk);
+    before.write(FILE, 0, &random(LONG, 1)).unwrap();
+    before.sync().unwrap();
+    require_true(&before, &disk, "new");
+    before.save_checksums();
+    // The process is killed before the next sync.
+    before.execute(&Change::SetLen(FILE, 0)).unwrap();
+    drop(before);
+    let again = store(&disk);
+    assert!(again.lost(FILE).is_some());
+    again.execute(&Change::SetLen(FILE, 0)).unwrap();
+    assert_eq!(again.lost(FILE), None);
+    again.write(FILE, 0, &random(LONG / 2, 2)).unwrap();
+    again.sync().unwrap();
+    drop(again);
+    let after = store(&disk);
+    assert_eq!(after.lost(FILE), None, "the entry of before the truncation was kept");
+    require_true(&after, &disk, "after the truncation");
+}
+
+#[test]
+fn saved_checksums_that_the_drive_lost_are_computed_again() {
+    let disk = SimDisk::new(1);
+    let before = store(&disk);
+    before.write(FILE, 0, &random(LONG, 1)).unwrap();
+    before.sync().unwrap();
+    require_true(&before, &disk, "new");
+    before.save_checksums();
+    drop(before);
+    disk.lose(FILE_NAME, 0..8);
+    let after = store(&disk);
+    assert_eq!(remembered(&after), 0);
+    assert!(!StorageDir::list(&disk).unwrap().contains(&FILE_NAME.to_owned()));
+    require_true(&after, &disk, "lost");
 }

@@ -13,7 +13,7 @@ use redoubt_peer_credentials::{Process, peer_of};
 use redoubt_transport::local::WORD;
 use redoubt_transport::tls::{FIRST_BYTE, Rejected};
 use redoubt_transport::{Connection, SocketConnection, TransportError};
-use redoubt_wire::greeting::{self, ANNOUNCED, Opening};
+use redoubt_wire::greeting::{self, ANNOUNCED, Agreement, Features, Opening};
 use redoubt_wire::hello::{self, Compression, Hello, Role, Status, Welcome};
 use redoubt_wire::{Seq, WireError};
 use std::io::{ErrorKind, Read};
@@ -135,7 +135,7 @@ impl Node {
         connection: &Arc<dyn Connection>,
     ) -> Result<(), NodeError> {
         let stream = &**connection;
-        let Some(hello) = read_hello(stream)? else { return Ok(()) };
+        let Some((hello, features)) = read_hello(stream)? else { return Ok(()) };
         let admitted = match hello.role {
             Role::Control => present.admit(connection, Purpose::control(stream.identity())),
             // Checked before any answer about the volume: a peer without rights to it learns nothing about it.
@@ -164,7 +164,7 @@ impl Node {
             }
             Err(error) => return welcome(stream, &refused(error.to_string())),
         };
-        serve_role(&volume, &hello, connection)
+        serve_role(&volume, &hello, features, connection)
     }
 }
 
@@ -175,18 +175,23 @@ impl Node {
 /// The error that ended it; none if the peer closed it.
 pub fn serve_volume(volume: &Volume, connection: &Arc<dyn Connection>) -> Result<(), NodeError> {
     let stream = &**connection;
-    let Some(hello) = read_hello(stream)? else { return Ok(()) };
+    let Some((hello, features)) = read_hello(stream)? else { return Ok(()) };
     let write_timeout = Some(ConnectionLimits::default().write_timeout);
     let set_up = |error| NodeError::io("set up", "connection", error);
     stream.set_write_timeout(write_timeout).map_err(set_up)?;
-    serve_role(volume, &hello, connection)
+    serve_role(volume, &hello, features, connection)
 }
 
-fn serve_role(volume: &Volume, hello: &Hello, connection: &Arc<dyn Connection>) -> Result<(), NodeError> {
+fn serve_role(
+    volume: &Volume,
+    hello: &Hello,
+    features: Features,
+    connection: &Arc<dyn Connection>,
+) -> Result<(), NodeError> {
     let stream = &**connection;
     match hello.role {
         Role::Log => log::serve(volume, hello, stream),
-        Role::Notices => notices::serve(volume, hello, connection),
+        Role::Notices => notices::serve(volume, hello, features, connection),
         // Also for a volume that has stopped: the image that shows a difference may still come.
         _ => match volume.check_fence(hello) {
             Ok(()) => {
@@ -199,7 +204,7 @@ fn serve_role(volume: &Volume, hello: &Hello, connection: &Arc<dyn Connection>) 
 }
 
 /// The Hello; `None`: a port probe, which sent nothing.
-fn read_hello(mut stream: &dyn Connection) -> Result<Option<Hello>, NodeError> {
+fn read_hello(mut stream: &dyn Connection) -> Result<Option<(Hello, Features)>, NodeError> {
     let io = |error: std::io::Error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
             NodeError::Refused("the peer did not say hello in time".to_owned())
@@ -222,12 +227,14 @@ fn read_hello(mut stream: &dyn Connection) -> Result<Option<Hello>, NodeError> {
     }
     let hello = read_message(stream, len).map_err(io)??;
     let negotiated = match greeting::receive_hello(&hello, ANNOUNCED) {
-        Ok(Opening::Legacy(hello, _)) => return Ok(Some(hello)),
-        Ok(Opening::Negotiates(hello)) => negotiate(stream).map_err(io)?.map(|()| hello),
+        Ok(Opening::Legacy(hello, agreement)) => Ok((hello, agreement.features)),
+        Ok(Opening::Negotiates(hello)) => {
+            negotiate(stream).map_err(io)?.map(|agreement| (hello, agreement.features))
+        }
         Err(error) => Err(error),
     };
     match negotiated {
-        Ok(hello) => Ok(Some(hello)),
+        Ok(greeted) => Ok(Some(greeted)),
         Err(error) => {
             welcome(stream, &refused(error.to_string()))?;
             Err(error.into())
@@ -236,12 +243,12 @@ fn read_hello(mut stream: &dyn Connection) -> Result<Option<Hello>, NodeError> {
 }
 
 /// Exchanges announcements with a client. Within the deadline of the greeting.
-fn negotiate(mut stream: &dyn Connection) -> std::io::Result<Result<(), WireError>> {
+fn negotiate(mut stream: &dyn Connection) -> std::io::Result<Result<Agreement, WireError>> {
     stream.write_all(&greeting::encode_announcement(ANNOUNCED))?;
     let mut len = [0; 4];
     stream.read_exact(&mut len)?;
     let answer = read_message(stream, len)?;
-    Ok(answer.and_then(|answer| greeting::receive_answer(&answer, ANNOUNCED)).map(drop))
+    Ok(answer.and_then(|answer| greeting::receive_answer(&answer, ANNOUNCED)))
 }
 
 /// A message of a greeting, after its length has been read.

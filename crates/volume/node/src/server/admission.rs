@@ -203,6 +203,14 @@ impl Admission {
         state.admitted.values().for_each(|(connection, _)| connection.shutdown());
     }
 
+    /// Ends the connections of servers to this volume.
+    pub fn end_connections_of(&self, volume: &str) {
+        let state = self.state.lock();
+        let is_of_volume = |purpose: &Purpose| matches!(purpose, Purpose::Volume(name) if name == volume);
+        let of_volume = state.admitted.values().filter(|(_, purpose)| is_of_volume(purpose));
+        of_volume.for_each(|(connection, _)| connection.shutdown());
+    }
+
     /// Of each volume that has some: connections that are admitted, and how many of them are over the local socket.
     pub fn by_volume(&self) -> BTreeMap<String, (u64, u64)> {
         let mut found = BTreeMap::<_, (u64, u64)>::new();

@@ -3,6 +3,7 @@
 //! Invariant: an export, an unfinished import, a trace, and everything retained for a reader end with their connection.
 
 use super::authority::{check_request, restrict};
+use super::busy::BusyName;
 use super::io::{FrameReader, FrameWriter};
 use super::pace::Pace;
 use super::view::Reading;
@@ -11,18 +12,18 @@ use crate::at_rest::KeyFile;
 use crate::error::{Kind, NodeError};
 use crate::home::DirectoryHome;
 use crate::place::{DELETED_PREFIX, IMPORT_PREFIX, NEW_PREFIX, check_removal, prepare_removal};
-use crate::volume::{Export, Import, LogShape, SERVER_NOT_SAID, Volume};
+use crate::volume::{DamagedPages, Export, Import, LogShape, SERVER_NOT_SAID, Volume};
 use redoubt_redo::{Family, Lsn};
-use redoubt_sync::time;
-use redoubt_transport::{Connection, Identity, check_volume_name};
+use redoubt_transport::{Connection, Identity};
 use redoubt_wire::control::{
     KIND_DATA, KIND_JSON, MAX_DATA_LEN_BYTES, Reply, Request, WHO_LIMIT_CHARACTERS, check_path, decode_data,
     decode_json, encode_data,
 };
 use redoubt_wire::page::FileId;
+use redoubt_wire::view::ViewRequest;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 /// Longest frame: a piece of a file with its offset. Requests are shorter.
 const FRAME_LIMIT_BYTES: usize = MAX_DATA_LEN_BYTES + 8;
@@ -36,21 +37,9 @@ pub(super) struct Session<'s> {
     pub(super) writer: FrameWriter<'s>,
     export: Option<(Arc<Volume>, Export)>,
     import: Option<(Import, BusyName<'s>)>,
-    traced: Option<Arc<Volume>>,
+    /// Does not hold the volume: it may have to be opened again.
+    traced: Option<Weak<Volume>>,
     pub(super) reading: Reading,
-}
-
-/// A volume name that no other command may create, import or delete meanwhile.
-struct BusyName<'s> {
-    node: &'s Node,
-    name: String,
-}
-
-impl Drop for BusyName<'_> {
-    fn drop(&mut self) {
-        self.node.busy.lock().retain(|name| *name != self.name);
-        self.node.name_freed.notify_all();
-    }
 }
 
 /// Destination of an upload.
@@ -81,9 +70,7 @@ pub fn serve(node: &Arc<Node>, stream: &dyn Connection) -> Result<(), NodeError>
     };
     let result = session.run();
     session.end_export();
-    if let Some(volume) = session.traced.take() {
-        volume.end_trace();
-    }
+    session.end_trace();
     if let Some((import, _busy)) = session.import.take() {
         let _ = node.remove_directory(import.path());
     }
@@ -141,18 +128,17 @@ impl<'s> Session<'s> {
                 let (who, server) = (usable_who(&who), server.unwrap_or(SERVER_NOT_SAID));
                 Ok(Reply::Attached(self.volume(&volume)?.attach(&who, server, seen_generation)?))
             }
-            Request::List { volume } => Ok(Reply::Attached(self.volume(&volume)?.list()?)),
+            Request::List { volume } => Ok(Reply::Attached(self.on_volume(&volume, Volume::list)?.1)),
             Request::Fetch { volume, path } => self.fetch(&volume, &path, 0),
             Request::FetchTail { volume, path, from_bytes } => self.fetch(&volume, &path, from_bytes),
             Request::ExportBegin { volume } => {
-                let volume = self.volume(&volume)?;
                 self.end_export();
-                let export = volume.begin_export()?;
+                let (volume, export) = self.on_volume(&volume, Volume::begin_export)?;
                 let attachment = export.attachment.clone();
                 self.export = Some((volume, export));
                 Ok(Reply::Attached(attachment))
             }
-            Request::ExportFile { path, .. } => self.export_file(&path),
+            Request::ExportFile { path, with_damaged, .. } => self.export_file(&path, with_damaged),
             Request::ExportEnd { .. } => {
                 self.end_export();
                 Ok(Reply::Done)
@@ -178,11 +164,8 @@ impl<'s> Session<'s> {
             }
             Request::ImportEnd => self.import_end(),
             Request::TraceBegin { volume, one_in } => self.trace_begin(&volume, one_in),
-            Request::View { volume, about } => {
-                let volume = self.volume(&volume)?;
-                self.view(&volume, about)
-            }
-            Request::TraceTake { volume } => match &self.traced {
+            Request::View { volume, about } => self.view_of(&volume, about),
+            Request::TraceTake { volume } => match self.traced.as_ref().and_then(Weak::upgrade) {
                 Some(traced) if traced.name() == volume => {
                     let (samples, lost) = traced.take_trace();
                     Ok(Reply::Trace { samples, lost })
@@ -198,26 +181,38 @@ impl<'s> Session<'s> {
         self.node.volume(name, PATIENCE_OF_REQUESTS)
     }
 
+    /// Asks a volume; once more if it was frozen meanwhile, and so is opened again.
+    fn on_volume<T>(
+        &self,
+        name: &str,
+        ask: impl Fn(&Volume) -> Result<T, NodeError>,
+    ) -> Result<(Arc<Volume>, T), NodeError> {
+        let volume = self.volume(name)?;
+        match ask(&volume) {
+            Err(_) if volume.freezes() => drop(volume),
+            asked => return asked.map(|answer| (volume, answer)),
+        }
+        let volume = self.volume(name)?;
+        let answer = ask(&volume)?;
+        Ok((volume, answer))
+    }
+
+    fn view_of(&mut self, name: &str, about: ViewRequest) -> Result<Reply, NodeError> {
+        let volume = self.volume(name)?;
+        let is_begin = matches!(about, ViewRequest::Begin { .. });
+        match self.view(&volume, about.clone()) {
+            Err(_) if is_begin && volume.freezes() => drop(volume),
+            answered => return answered,
+        }
+        self.view(&self.volume(name)?, about)
+    }
+
     fn no_volume(&self, name: &str) -> NodeError {
         NodeError::Refused(self.node.why_no_volume(name))
     }
 
     fn reserve(&self, name: &str) -> Result<BusyName<'s>, NodeError> {
-        check_volume_name(name).map_err(NodeError::Refused)?;
-        if self.node.opening.contains(name) {
-            return Err(self.node.opening.not_now(name));
-        }
-        let deadline = time::now() + PATIENCE_WITH_NAMES;
-        let mut busy = self.node.busy.lock();
-        while busy.iter().any(|other| other == name) {
-            if self.node.name_freed.wait_until(&mut busy, deadline).timed_out() {
-                return Err(NodeError::NotNow(format!(
-                    "volume {name} is being created, imported or deleted"
-                )));
-            }
-        }
-        busy.push(name.to_owned());
-        Ok(BusyName { node: self.node, name: name.to_owned() })
+        self.node.reserve(name, PATIENCE_WITH_NAMES)
     }
 
     fn check_absent(&self, name: &str) -> Result<(), NodeError> {
@@ -262,6 +257,12 @@ impl<'s> Session<'s> {
                     "volume {name} is in use by a server or an export; stop that first, or use --force"
                 )));
             }
+            Some(volume) if !force && (volume.frozen_end().is_some() || volume.freezes()) => {
+                return Err(NodeError::Refused(format!(
+                    "volume {name} is frozen: its log has acknowledged commits that no export has; --force deletes them, \
+                     too"
+                )));
+            }
             Some(volume) => {
                 self.node.volumes.lock().remove(name);
                 volume.stop("the volume was deleted");
@@ -286,24 +287,33 @@ impl<'s> Session<'s> {
         self.send_file(from_bytes..len_bytes, |offset, out| volume.read_plain_file(file, offset, out))
     }
 
-    fn export_file(&mut self, path: &str) -> Result<Reply, NodeError> {
+    fn export_file(&mut self, path: &str, with_damaged: bool) -> Result<Reply, NodeError> {
         let Some((volume, export)) = self.export.take() else {
             return Err(NodeError::Refused("no export is under way on this connection".to_owned()));
         };
-        let result = match export.len_bytes(path) {
+        let mut damaged = DamagedPages::default();
+        let checked = volume.check_export_file(&export, path, with_damaged);
+        let result = checked.and_then(|defect| match export.len_bytes(path) {
             Some(len_bytes) => self.reply(&Reply::FileFollows { len_bytes }).and_then(|()| {
+                if let Some(defect) = defect {
+                    damaged.add(|| defect);
+                }
                 let log_writes = || volume.counters().log_syncs.load(Ordering::Relaxed);
                 let mut pace = Pace::new(self.node.options.export_rate_bytes_per_second, log_writes());
                 self.send_file(0..len_bytes, |offset, out| {
-                    volume.read_export(&export, path, offset, out)?;
+                    let damaged = with_damaged.then_some(&mut damaged);
+                    volume.read_export(&export, path, offset, out, damaged)?;
                     pace.keep(out.len() as u64, log_writes());
                     Ok(())
                 })
             }),
             None => Err(NodeError::Refused(format!("the volume has no file {path}"))),
-        };
+        });
         self.export = Some((volume, export));
-        result
+        result.map(|reply| match damaged {
+            DamagedPages { count: 0, .. } => reply,
+            DamagedPages { count, first } => Reply::Damaged { pages: count, first },
+        })
     }
 
     /// Sends a part of a file as data frames without its zero pieces. The final reply follows from the caller.
@@ -331,12 +341,16 @@ impl<'s> Session<'s> {
 
     fn trace_begin(&mut self, volume: &str, one_in: u32) -> Result<Reply, NodeError> {
         let volume = self.volume(volume)?;
-        if let Some(before) = self.traced.take() {
-            before.end_trace();
-        }
+        self.end_trace();
         volume.begin_trace(one_in)?;
-        self.traced = Some(volume);
+        self.traced = Some(Arc::downgrade(&volume));
         Ok(Reply::Done)
+    }
+
+    fn end_trace(&mut self) {
+        if let Some(volume) = self.traced.take().and_then(|traced| traced.upgrade()) {
+            volume.end_trace();
+        }
     }
 
     fn end_export(&mut self) {

@@ -6,6 +6,7 @@
 mod accept;
 mod admission;
 mod authority;
+mod busy;
 mod complaints;
 mod control;
 mod io;
@@ -16,6 +17,7 @@ mod opening;
 mod pace;
 mod page;
 mod reading;
+mod reopening;
 mod room;
 mod stopping;
 mod view;
@@ -68,7 +70,7 @@ pub struct Node {
     /// Volumes that could not be opened, and why.
     unusable: Mutex<BTreeMap<String, String>>,
     opening: Opening,
-    /// Names that are being created, imported or deleted.
+    /// Names that are being created, imported, deleted or opened again.
     busy: Mutex<Vec<String>>,
     /// One of them no longer is.
     name_freed: Condvar,
@@ -149,7 +151,8 @@ impl Node {
     fn volume(&self, name: &str, patience: Duration) -> Result<Arc<Volume>, NodeError> {
         self.opening.wait_for(name, patience)?;
         let volume = self.volumes.lock().get(name).cloned();
-        volume.ok_or_else(|| NodeError::Refused(self.why_no_volume(name)))
+        let volume = volume.ok_or_else(|| NodeError::Refused(self.why_no_volume(name)))?;
+        self.reopened(name, volume, patience)
     }
 
     /// The address it listens on.

@@ -6,6 +6,7 @@ use super::accept::{accepted, welcome};
 use crate::error::NodeError;
 use crate::volume::Volume;
 use redoubt_transport::Connection;
+use redoubt_wire::greeting::Features;
 use redoubt_wire::hello::Hello;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -14,10 +15,15 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// The error that ended it; none if the peer closed it.
-pub fn serve(volume: &Volume, hello: &Hello, connection: &Arc<dyn Connection>) -> Result<(), NodeError> {
+pub fn serve(
+    volume: &Volume,
+    hello: &Hello,
+    features: Features,
+    connection: &Arc<dyn Connection>,
+) -> Result<(), NodeError> {
     let stream = &**connection;
     // The Welcome is sent first, followed by the notices, from whichever thread.
-    let greeted = volume.attach_notices(hello, connection, || welcome(stream, &accepted()));
+    let greeted = volume.attach_notices(hello, features, connection, || welcome(stream, &accepted()));
     match greeted {
         Ok(welcomed) => welcomed?,
         Err(refusal) => return welcome(stream, &refusal),

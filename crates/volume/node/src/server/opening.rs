@@ -1,4 +1,5 @@
-//! Volumes that a node that has just started is still opening, several at a time.
+//! Volumes that a node that has just started is still opening, several at a time, and volumes that it opens
+//! again ([`super::reopening`]).
 //!
 //! The node serves meanwhile. A request for a volume that is being opened waits for a while, and then fails with an
 //! error to try later. The volume cannot be deleted, and its name cannot be used.
@@ -26,6 +27,8 @@ struct Unopened {
     names: BTreeMap<String, Option<Identity>>,
     /// Volumes that no thread has begun to open.
     next: VecDeque<String>,
+    /// Volumes that are being opened again.
+    reopening: usize,
     is_stopping: bool,
 }
 
@@ -66,23 +69,51 @@ impl Opening {
 
     fn run(&self, node: &Node) {
         while let Some(name) = self.take_next() {
-            let directory = node.volume_directory(&name);
-            // A thread that ended silently would block every request for the volume.
-            let open = || Volume::open(&name, &directory, &node.options);
-            let opened = std::panic::catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|_| {
-                let reason = "opening it met a defect of the node; see the node's error output";
-                Err(NodeError::Stopped(reason.to_owned()))
-            });
-            match opened {
-                Ok(volume) => drop(node.volumes.lock().insert(name.clone(), volume)),
-                Err(error) => {
-                    tracing::error!(event = "volume_open_failed", volume = name, %error, "volume cannot be opened");
-                    node.unusable.lock().insert(name.clone(), error.to_string());
-                }
-            }
-            self.state.lock().names.remove(&name);
-            self.changed.notify_all();
+            self.open(node, &name);
         }
+    }
+
+    /// A volume that was open is going to be opened again. False: the node stops.
+    pub fn enter(&self, name: &str, identity: Identity) -> bool {
+        let mut state = self.state.lock();
+        if state.is_stopping {
+            return false;
+        }
+        state.names.insert(name.to_owned(), Some(identity));
+        state.reopening += 1;
+        true
+    }
+
+    /// Opens a volume again, after [`Opening::enter`].
+    pub fn open_again(&self, node: &Node, name: &str) {
+        self.open(node, name);
+        self.state.lock().reopening -= 1;
+        self.changed.notify_all();
+    }
+
+    /// No volume is opened any more.
+    pub fn is_stopping(&self) -> bool {
+        self.state.lock().is_stopping
+    }
+
+    /// Opens a volume of this list, which leaves it.
+    fn open(&self, node: &Node, name: &str) {
+        let directory = node.volume_directory(name);
+        // A thread that ended silently would block every request for the volume.
+        let open = || Volume::open(name, &directory, &node.options);
+        let opened = std::panic::catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|_| {
+            let reason = "opening it met a defect of the node; see the node's error output";
+            Err(NodeError::Stopped(reason.to_owned()))
+        });
+        match opened {
+            Ok(volume) => drop(node.volumes.lock().insert(name.to_owned(), volume)),
+            Err(error) => {
+                tracing::error!(event = "volume_open_failed", volume = name, %error, "volume cannot be opened");
+                node.unusable.lock().insert(name.to_owned(), error.to_string());
+            }
+        }
+        self.state.lock().names.remove(name);
+        self.changed.notify_all();
     }
 
     fn take_next(&self) -> Option<String> {
@@ -147,6 +178,10 @@ impl Opening {
             if thread.join().is_err() {
                 tracing::error!(event = "opening_thread_panicked", "a thread that opens volumes panicked");
             }
+        }
+        let mut state = self.state.lock();
+        while state.reopening > 0 {
+            self.changed.wait(&mut state);
         }
     }
 }

@@ -13,7 +13,7 @@ use redoubt_wire::page::FileId;
 use redoubt_wire::view::{MAX_READ_LEN_BYTES, ViewFile, ViewLog};
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Time that a reader's question waits for a volume that is being opened.
@@ -142,7 +142,7 @@ impl ViewSource for VolumeReader {
     }
 
     fn follow(&self) -> Result<Box<dyn LogFollower>, ViewError> {
-        Ok(Box::new(Following { volume: self.volume()?, follower: None }))
+        Ok(Box::new(Following { volume: Arc::downgrade(&self.volume()?), follower: None }))
     }
 
     fn scratch_file(&self) -> std::io::Result<File> {
@@ -161,9 +161,9 @@ impl ViewSource for VolumeReader {
     }
 }
 
-/// Follows the redo log of a volume.
+/// Follows the redo log of a volume, without holding it.
 struct Following {
-    volume: Arc<Volume>,
+    volume: Weak<Volume>,
     follower: Option<Follower>,
 }
 
@@ -171,9 +171,13 @@ impl LogFollower for Following {
     fn next(&mut self, from_lsn: Option<u64>, piece: &mut LogPiece<'_>) -> Result<ViewLog, ViewError> {
         let follower =
             self.follower.take().filter(|follower| from_lsn.is_some_and(|lsn| follower.stands_at(lsn)));
-        let next = self.volume.next_redo(follower.as_ref()).map_err(view_error)?;
+        let Some(volume) = self.volume.upgrade() else {
+            let reason = "the volume was frozen; mount the view again";
+            return Err(ViewError::Failed(reason.to_owned()));
+        };
+        let next = volume.next_redo(follower.as_ref()).map_err(view_error)?;
         let (mut offset, mut broken) = (0, None);
-        let read = self.volume.read_redo(&next, |bytes| {
+        let read = volume.read_redo(&next, |bytes| {
             let taken = piece(&next.log, offset, bytes);
             offset += bytes.len() as u64;
             taken.map_err(|error| {

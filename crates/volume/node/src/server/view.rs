@@ -9,7 +9,7 @@ use redoubt_redo::Lsn;
 use redoubt_wire::control::{KIND_DATA, MAX_DATA_LEN_BYTES, Reply, encode_data};
 use redoubt_wire::page::FileId;
 use redoubt_wire::view::{LIVE, MAX_READ_LEN_BYTES, ViewReply, ViewRequest};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Moment and log that a connection reads.
 #[derive(Default)]
@@ -19,9 +19,9 @@ pub struct Reading {
     log: Option<(String, Follower)>,
 }
 
-/// Ends a moment when it is dropped.
+/// Ends a moment when it is dropped. Does not hold the volume: if that is opened again, the moment has ended.
 pub(super) struct KeptMoment {
-    volume: Arc<Volume>,
+    volume: Weak<Volume>,
     number: u64,
     end_lsn: Lsn,
 }
@@ -33,7 +33,7 @@ impl KeptMoment {
     /// As [`Volume::keep_moment`].
     pub(super) fn begin(volume: &Arc<Volume>) -> Result<Self, NodeError> {
         let (number, end_lsn) = volume.keep_moment()?;
-        Ok(Self { volume: Arc::clone(volume), number, end_lsn })
+        Ok(Self { volume: Arc::downgrade(volume), number, end_lsn })
     }
 
     /// The export of the moment.
@@ -41,13 +41,18 @@ impl KeptMoment {
     /// # Errors
     /// As [`Volume::moment`].
     pub(super) fn export(&self) -> Result<Arc<Export>, NodeError> {
-        self.volume.moment(self.number)
+        match self.volume.upgrade() {
+            Some(volume) => volume.moment(self.number),
+            None => Err(NodeError::Refused(format!("view {} has ended: the volume was frozen", self.number))),
+        }
     }
 }
 
 impl Drop for KeptMoment {
     fn drop(&mut self) {
-        self.volume.end_moment(self.number);
+        if let Some(volume) = self.volume.upgrade() {
+            volume.end_moment(self.number);
+        }
     }
 }
 

@@ -13,12 +13,14 @@ use crate::index::PageKey;
 use redoubt_pagestore::ObjectId;
 use redoubt_sync::Mutex;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[derive(Default)]
 struct AsidePages {
     ranges: BTreeMap<PageKey, AsideRange>,
+    /// Copied pages that were damaged.
+    damaged: BTreeSet<PageKey>,
     /// First page of an object that the reader has not passed.
     next_pages: FxHashMap<ObjectId, u32>,
 }
@@ -56,6 +58,20 @@ impl PagesAside {
             self.aside.give_back(before);
         }
         Ok(())
+    }
+
+    /// As [`PagesAside::put`], of a page that is damaged.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn put_damaged(&self, key: PageKey, page: &[u8]) -> Result<(), NodeError> {
+        self.state.lock().damaged.insert(key);
+        self.put(key, page)
+    }
+
+    /// The copy of this page is damaged.
+    pub fn is_damaged(&self, key: PageKey) -> bool {
+        self.state.lock().damaged.contains(&key)
     }
 
     /// The copy of a page as of the snapshot, if there is one.

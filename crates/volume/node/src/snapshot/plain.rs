@@ -1,7 +1,7 @@
 //! Plain files of a snapshot that were changed since.
 //!
 //! The thread that changes plain files calls [`PlainAside::before`] for each change after the snapshot's point. The
-//! first change of a file notes the file's length. Bytes that a change overwrites or cuts off are copied in blocks. A
+//! first change of a file notes the file's length, and whether its contents are lost ([`PlainStore::lost`]). Bytes that a change overwrites or cuts off are copied in blocks. A
 //! file that is removed or emptied is kept open instead, and its former contents are read there. Appended bytes need
 //! nothing.
 //!
@@ -25,6 +25,8 @@ const BLOCK_BYTES: u64 = 8 << 10;
 struct Changed {
     /// Length at the point in bytes; 0 for a file that was created after it.
     len_bytes: u64,
+    /// Why its contents were lost at the point, if they were.
+    lost: Option<String>,
     blocks: BTreeMap<u64, AsideRange>,
     /// All other content, once the file was removed or emptied.
     former: Option<Arc<dyn StorageFile>>,
@@ -54,8 +56,8 @@ impl PlainAside {
         let changed = match files.entry(file) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
-                let len_bytes = store.len_bytes(file)?;
-                entry.insert(Changed { len_bytes, ..Changed::default() })
+                let (len_bytes, lost) = (store.len_bytes(file)?, store.lost(file));
+                entry.insert(Changed { len_bytes, lost, ..Changed::default() })
             }
         };
         if changed.is_detached {
@@ -97,6 +99,13 @@ impl PlainAside {
             changed.blocks.insert(number, self.aside.put(&block)?);
         }
         Ok(())
+    }
+
+    /// Why the contents of a file were lost at the point, if they were.
+    pub fn lost(&self, file: FileId, store: &PlainStore) -> Option<String> {
+        // With the lock: the first change of a file is noted before it is made.
+        let files = self.files.lock();
+        files.get(&file).map_or_else(|| store.lost(file), |changed| changed.lost.clone())
     }
 
     /// Length of a file at the point, in bytes.

@@ -2,8 +2,9 @@
 //!
 //! A table of the log index is applied when it is closed and durable, and the changes of plain files before its end are
 //! done. Later tables that meet these conditions by then are applied with it, as one table: a backlog is written once
-//! and not once per table. Then the pages and the plain files become durable, and the checkpoint is replaced. Only then
-//! the tables leave the index, A moves, dead objects are removed and the log is given up.
+//! and not once per table. Then the pages and the plain files become durable, then the quarantine with the pages that
+//! could not be built ([`super::quarantine`]), and the checkpoint is replaced. Only then the tables leave the index, A
+//! moves, dead objects leave the quarantine and are removed, and the log is given up.
 //!
 //! Invariants: `A <= P` and `A <= D`; nothing above D is ever written to pages; only the apply thread writes pages.
 //!
@@ -14,7 +15,9 @@
 use super::context::{Context, Waiter};
 use super::export::Exports;
 use super::indexing::{Described, Indexing};
+use super::quarantine::{QuarantineFile, Surroundings, page_key};
 use super::receiving::Receiving;
+use super::stored_files::StoredFiles;
 use crate::apply::{Applied, apply_tables};
 use crate::checkpoint::{CheckpointFiles, NodeCheckpoint};
 use crate::construct::{Builder, StoredPages, VerifyCase};
@@ -26,6 +29,8 @@ use crate::mark::{Mark, Point, WaitEnd};
 use crate::namespace::Namespace;
 use crate::page_store::Description;
 use crate::plain::PlainStore;
+use crate::quarantine::Damage;
+use redoubt_page::Format;
 use redoubt_pagestore::{ObjectId, PageStore, PageStoreError, PageWrite};
 use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_sync::{Mutex, time};
@@ -35,6 +40,9 @@ use std::time::Duration;
 
 /// After a cut that found no room.
 const CUT_AGAIN_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long to wait for the end of a volume that is about to stop.
+const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Work of the apply thread.
 enum Work {
@@ -93,6 +101,13 @@ fn count_together(
     tables.iter().enumerate().take_while(fits).count()
 }
 
+/// The page lies after the end of its object's files.
+fn is_past_end(names: &Namespace, key: PageKey) -> bool {
+    let Some(flags) = names.object(key.object()).and_then(|object| object.flags) else { return false };
+    let page_len = Format { family: names.family(), flags }.physical_page_size_bytes() as u64;
+    u64::from(key.page_no()) * page_len >= names.len_bytes_of_object(key.object())
+}
+
 /// The other parts that applying uses.
 #[derive(Clone, Copy)]
 pub struct Sources<'v> {
@@ -104,6 +119,10 @@ pub struct Sources<'v> {
     pub plain: &'v PlainStore,
     /// Whose states are to be kept.
     pub exports: &'v Exports,
+    /// Receives the pages that cannot be built.
+    pub quarantine: &'v QuarantineFile,
+    /// Changes the flag of the quarantine in the identity.
+    pub set_quarantine_flag: &'v (dyn Fn(bool) -> Result<(), NodeError> + Sync),
     /// The stored pages, damaged ones rebuilt.
     pub pages: StoredPages<'v>,
     /// Identity and format of a page, for the workers.
@@ -119,6 +138,8 @@ pub struct Applying {
     pub store: Box<dyn PageStore>,
     /// The same, for people.
     pub description: Description,
+    /// List of the files that must be there.
+    pub stored_files: StoredFiles,
     /// The checkpoint on disk.
     files: Mutex<CheckpointFiles>,
     checkpoint: Mutex<NodeCheckpoint>,
@@ -143,6 +164,7 @@ impl Applying {
             context: Arc::clone(context),
             store,
             description,
+            stored_files: StoredFiles::new(context),
             applied: Mark::at(checkpoint.applied),
             files: Mutex::new(files),
             checkpoint: Mutex::new(checkpoint),
@@ -190,11 +212,21 @@ impl Applying {
     /// # Errors
     /// Any error that must stop the volume.
     pub fn run(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
+        let done = self.run_until_closed(sources);
+        self.stored_files.save_or_log(sources.plain);
+        done
+    }
+
+    fn run_until_closed(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
         while let Some(work) = self.context.wait_for_work(|| self.next_work(sources)) {
             let done = match work {
                 Work::Repairs => self.repair_pages(sources),
-                Work::Removals(objects) => Ok(self.store.remove_all(&objects)?),
-                Work::Cuts(objects) => self.cut_objects(&objects),
+                Work::Removals(objects) => self
+                    .settle(sources, &Damage::default(), &objects)
+                    .and_then(|()| Ok(self.store.remove_all(&objects)?)),
+                Work::Cuts(objects) => {
+                    self.cut_objects(&objects).and_then(|()| self.end_quarantine_of_cut(sources, &objects))
+                }
                 Work::Tables => self.apply(sources),
             };
             match done {
@@ -261,23 +293,49 @@ impl Applying {
             // Stopped meanwhile, perhaps by a page that differs: its records stay in the log.
             return Ok(());
         }
+        if sources.indexing.has_refused() {
+            // The names that decided which objects are dead may show a part of the refused frame. The volume is about to
+            // stop, and these tables are applied when it is opened again.
+            self.context.pause(STOP_INTERVAL);
+            return Ok(());
+        }
         if !is_planted(Bug::CheckpointBeforePlainFiles) {
             sources.plain.sync()?;
         }
         self.context.with_retry(Waiter::Pages, || Ok(self.store.seal()?))?;
+        self.settle(sources, &applied.damage, &[])?;
+        self.context.with_retry(Waiter::Pages, || self.stored_files.before_checkpoint(sources.plain))?;
         let log_start = self.next_log_start(&end, sources.receiving);
         self.context.with_retry(Waiter::Pages, || self.write_checkpoint(&end, log_start))?;
+        // Only now: until the checkpoint passes their ends, a restart makes these objects again. The pages of an object
+        // that an export needs stay in quarantine until it ends.
+        let is_gone = |object: &&ObjectId| !sources.exports.needs(**object);
+        let gone: Vec<_> = end.dead.iter().filter(is_gone).copied().collect();
+        self.settle(sources, &Damage::default(), &gone)?;
+        sources.quarantine.found.retain(|key| !end.dead.contains(&key.object()));
         // Before A moves, so that the counters include this work when A shows it.
-        self.count(&tables, &end, applied);
+        self.count(&tables, &end, &applied);
         self.finish_tables(sources, &tables, &end, log_start)
     }
 
+    /// Pages that cannot be built go into the quarantine, and those of `dead` leave it.
+    fn settle(&self, sources: &Sources<'_>, damage: &Damage, dead: &[ObjectId]) -> Result<(), NodeError> {
+        let file_of = |object| sources.indexing.path_of_object(object);
+        let surroundings = Surroundings { file_of: &file_of, set_flag: sources.set_quarantine_flag };
+        self.context.with_retry(Waiter::Pages, || sources.quarantine.settle(damage, dead, &surroundings))?;
+        sources.quarantine.request_new(&|key| sources.indexing.image_request(key));
+        Ok(())
+    }
+
     fn apply_pages(&self, sources: &Sources<'_>, tables: &[Arc<Table>]) -> Result<Applied, NodeError> {
-        let before_write = |batch: &[(PageKey, Vec<u8>)]| sources.exports.before_pages(sources.pages, batch);
+        let before_write = |batch: &[(PageKey, Vec<u8>)]| {
+            sources.exports.before_pages(sources.pages, batch);
+            sources.quarantine.found.retain(|key| !batch.iter().any(|(written, _)| *written == key));
+        };
         apply_tables(sources.pages, tables, &self.workers, sources.describe, sources.on_verify, &before_write)
     }
 
-    fn count(&self, tables: &[Arc<Table>], end: &TableEnd, applied: Applied) {
+    fn count(&self, tables: &[Arc<Table>], end: &TableEnd, applied: &Applied) {
         let counters = &self.context.counters;
         let start_lsn = tables.first().map_or(0, |table| table.start().lsn.0);
         // The first redo of a volume does not begin at LSN 0.
@@ -334,6 +392,8 @@ impl Applying {
         for table in tables {
             sources.indexing.index.remove_applied(table);
         }
+        self.stored_files.applied(tables, &end.dead, &*self.store);
+        self.stored_files.save_if_due(sources.plain);
         self.applied.advance(end.point);
         sources.receiving.buffer.set_applied(end.point.seq);
         sources.indexing.forget_dead(&end.dead);
@@ -360,16 +420,25 @@ impl Applying {
                 Err(PageStoreError::NoSuchObject { .. }) => 0,
                 stored => stored?,
             };
-            if names.object(*object).is_some() && stored_bytes > len_bytes {
-                match self.store.set_len(*object, len_bytes).map_err(NodeError::from) {
-                    // Pages that wait in the journal find no room. The next table may find room, so nothing waits here.
-                    Err(error) if error.kind() == Kind::Retry => {
-                        self.cuts.lock().push(*object);
-                        self.context.pause(CUT_AGAIN_INTERVAL);
-                        continue;
-                    }
-                    done => done?,
+            if names.object(*object).is_none() {
+                continue;
+            }
+            let is_longer = stored_bytes > len_bytes;
+            // Also if it is shorter: the pages past its end are not missing from a file that was cut on the disk.
+            let cut = self.stored_files.before_cut(*object, len_bytes);
+            let set_len = |()| -> Result<(), NodeError> {
+                if is_longer { Ok(self.store.set_len(*object, len_bytes)?) } else { Ok(()) }
+            };
+            match cut.and_then(set_len) {
+                // Pages that wait in the journal find no room. The next table may find room, so nothing waits here.
+                Err(error) if error.kind() == Kind::Retry => {
+                    self.cuts.lock().push(*object);
+                    self.context.pause(CUT_AGAIN_INTERVAL);
+                    continue;
                 }
+                done => done?,
+            }
+            if is_longer {
                 tracing::info!(
                     event = "tablespace_cut",
                     volume = self.context.name,
@@ -383,6 +452,19 @@ impl Applying {
         Ok(())
     }
 
+    /// Pages past the ends of these objects leave the quarantine: the server initialises each again before it uses it.
+    fn end_quarantine_of_cut(&self, sources: &Sources<'_>, objects: &[ObjectId]) -> Result<(), NodeError> {
+        let names = self.checkpoint().names;
+        let is_cut = |key: &PageKey| objects.contains(&key.object()) && is_past_end(&names, *key);
+        sources.quarantine.found.retain(|key| !is_cut(&key));
+        let set_aside = sources.quarantine.list.contents();
+        let renewed: Vec<_> = set_aside.entries().filter_map(page_key).filter(is_cut).collect();
+        if renewed.is_empty() {
+            return Ok(());
+        }
+        self.settle(sources, &Damage { renewed, ..Damage::default() }, &[])
+    }
+
     /// Writes pages again that were found damaged.
     fn repair_pages(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
         let mut repairs = std::mem::take(&mut *self.repairs.lock());
@@ -392,9 +474,18 @@ impl Applying {
             let Some((page_id, Some(flags))) = (sources.describe)(key) else { continue };
             // Whole by now, if its table was applied meanwhile; otherwise rebuilt once more, as of A, where this
             // thread stands.
-            let page = sources.pages.read(key, page_id, flags)?;
+            let page = match sources.pages.read(key, page_id, flags) {
+                Ok(page) => page,
+                // Its older images or its redo are gone by now. Applying sets it aside when it needs it.
+                Err(error @ NodeError::Page { .. }) => {
+                    tracing::warn!(event = "damaged_page_not_rewritten", volume = self.context.name, page = %page_id, %error, "damaged page cannot be written again");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let write = PageWrite { object: key.object(), page_no: key.page_no(), page: &page };
             self.context.with_retry(Waiter::Pages, || Ok(self.store.write_batch(&[write])?))?;
+            sources.quarantine.found.remove(key);
             tracing::info!(event = "damaged_page_rewritten", volume = self.context.name, page = %page_id, "damaged page written again");
         }
         // Those reads have noted the damage once more.

@@ -14,6 +14,7 @@ use crate::namespace::Namespace;
 use redoubt_sync::{Mutex, time};
 use redoubt_transport::Connection;
 use redoubt_wire::control::Attachment;
+use redoubt_wire::greeting::Features;
 use redoubt_wire::hello::{Hello, Status, Welcome};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::{FrameHeader, ServerVersion, frame, stream};
@@ -86,18 +87,19 @@ impl Volume {
     }
 
     /// Sends notices to `stream` from now on, after `welcome` and the notices of the present state: D, the reason if D
-    /// cannot move, and the trace if one is on. Returns the result of `welcome`.
+    /// cannot move, the damaged pages that the server may still have, and the trace if one is on. Returns the result of `welcome`.
     ///
     /// # Errors
     /// The refusal to send: the server has no log connection, or another writes the volume.
     pub fn attach_notices<R>(
         &self,
         hello: &Hello,
+        features: Features,
         stream: &Arc<dyn Connection>,
         welcome: impl FnOnce() -> R,
     ) -> Result<R, Welcome> {
         self.check_generation(hello)?;
-        let writer = Arc::new(Mutex::new(NoticeWriter::new(stream)));
+        let writer = Arc::new(Mutex::new(NoticeWriter::new(stream, features)));
         // Held until the first notices are written. Another thread cannot send before that, and none waits for this
         // one.
         let mut first = writer.lock();
@@ -109,6 +111,11 @@ impl Volume {
         }
         if self.context.tracer.one_in() != 0 {
             first.send(&Notice::Trace { one_in: self.context.tracer.one_in() });
+        }
+        drop(first);
+        let request_of = |key| self.indexing.image_request(key);
+        for notice in self.quarantine.wanted_images(&request_of) {
+            self.context.notices.send(&notice);
         }
         Ok(welcomed)
     }
@@ -185,7 +192,7 @@ impl Volume {
     /// Checks everything that can refuse an attach, before a server is fenced.
     fn check_may_attach(&self, server: ServerVersion, seen_generation: Option<u64>) -> Result<(), NodeError> {
         let name = &self.context.name;
-        self.context.check_running()?;
+        self.context.check_writable()?;
         let identity = self.session.identity();
         if let Some(seen) = seen_generation.filter(|seen| *seen != identity.generation) {
             return Err(NodeError::NotNow(format!(
@@ -278,6 +285,7 @@ impl Volume {
             empty: !names.has_log(),
             end_lsn: self.receiving.buffer.received().lsn.0,
             entries: names.entries(|file| self.plain.len_bytes(file))?,
+            frozen: None,
         })
     }
 }

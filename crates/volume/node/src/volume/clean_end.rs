@@ -51,6 +51,21 @@ pub enum LeftAsIs {
     NoRoom,
 }
 
+/// Parts of the state that an export without the server's redo does not have.
+pub const fn missing_without_redo(family: Family) -> &'static str {
+    match family {
+        Family::MariaDb => {
+            "The pages have it; but a server does not finish a CREATE, RENAME or DROP TABLE that was under way"
+        }
+        // See `LeftAsIs::Dictionary`.
+        Family::MySql => {
+            "The log in the export is empty. Changes of tables with ROW_FORMAT=COMPRESSED and AUTO_INCREMENT values since the \
+             server's checkpoint may be missing, also in files that are not reported. A server does not finish a CREATE, \
+             RENAME or DROP TABLE that was under way. No start of a server on it was tried: count on the last export only"
+        }
+    }
+}
+
 /// The frames that end the log at `end`, with the slot of their checkpoint block, or the reason to leave the log as it
 /// is. `imported_to`: end of the redo of an import that was not shut down cleanly.
 pub fn frames(names: &Namespace, end: Lsn, imported_to: Lsn) -> Result<(CleanEnd, u8), LeftAsIs> {

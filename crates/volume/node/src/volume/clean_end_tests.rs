@@ -116,3 +116,12 @@ fn a_file_operation_that_may_be_rolled_back_is_left_to_the_servers_recovery() {
         assert_eq!(frames(&stored, END, Lsn(0)).map(drop), expected, "at {lsn}, stored");
     }
 }
+
+#[test]
+fn export_without_redo_names_what_only_redo_has() {
+    let (mariadb, mysql) = (missing_without_redo(Family::MariaDb), missing_without_redo(Family::MySql));
+    assert!(mariadb.contains("The pages have it") && !mysql.contains("The pages have it"));
+    for part in ["AUTO_INCREMENT", "ROW_FORMAT=COMPRESSED", "last export"] {
+        assert!(mysql.contains(part) && !mariadb.contains(part), "{part}");
+    }
+}

@@ -18,10 +18,11 @@ use crate::options::NodeOptions;
 use crate::trace::Tracer;
 use redoubt_sync::{Condvar, Mutex};
 use redoubt_transport::Packing;
+use redoubt_wire::control::FrozenEnd;
 use redoubt_wire::notice::Notice;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long to wait before trying again when the disk is full.
@@ -49,6 +50,8 @@ pub enum Condition {
     Running,
     /// Something outside must happen first (room on the disk); the text describes it.
     Waiting(String),
+    /// It can be read, but not written ([`super::frozen`]).
+    Frozen(String),
     /// For good, until the node is restarted.
     Stopped(String),
 }
@@ -73,6 +76,8 @@ pub struct Context {
     pub tracer: Tracer,
     /// Memory that the volume uses.
     pub memory: Arc<VolumeMemory>,
+    /// Why it cannot be written, and where it ends.
+    frozen: OnceLock<(String, FrozenEnd)>,
     stopped: Mutex<Option<String>>,
     waits: Mutex<BTreeMap<Waiter, String>>,
     /// The node ends; a connected server reconnects to the next one.
@@ -94,6 +99,7 @@ impl Context {
             figures: Figures::default(),
             tracer: Tracer::default(),
             memory: Arc::new(VolumeMemory::new(&options.memory)),
+            frozen: OnceLock::new(),
             stopped: Mutex::default(),
             waits: Mutex::default(),
             is_shutting_down: AtomicBool::new(false),
@@ -102,10 +108,35 @@ impl Context {
         }
     }
 
+    /// It cannot be written, for this reason. Once, before anything uses the volume.
+    pub fn freeze(&self, reason: String, end: FrozenEnd) {
+        let _ = self.frozen.set((reason, end));
+    }
+
+    /// Its end, if it is frozen.
+    pub fn frozen_end(&self) -> Option<&FrozenEnd> {
+        self.frozen.get().map(|(_, end)| end)
+    }
+
+    /// # Errors
+    /// [`NodeError::Stopped`]; [`NodeError::Refused`] if it is frozen.
+    pub fn check_writable(&self) -> Result<(), NodeError> {
+        self.check_running()?;
+        match self.frozen.get() {
+            Some((reason, _)) => {
+                Err(NodeError::Refused(format!("volume {} cannot be written: {reason}", self.name)))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether it works.
     pub fn condition(&self) -> Condition {
         if let Some(reason) = &*self.stopped.lock() {
             return Condition::Stopped(reason.clone());
+        }
+        if let Some((reason, _)) = self.frozen.get() {
+            return Condition::Frozen(reason.clone());
         }
         match self.waits_for() {
             Some(reason) => Condition::Waiting(reason),

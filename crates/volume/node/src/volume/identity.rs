@@ -15,9 +15,11 @@ use serde::{Deserialize, Serialize};
 /// |---|---|
 /// | 1 | of MariaDB 10.11, which 0.1.0 opens |
 /// | 2 | of a server that 0.1.0 does not know: MariaDB 11.4 or 11.8, MySQL |
+/// | 3 | with damaged pages set aside ([`super::quarantine`]), or frozen ([`super::frozen`]); lower again once it is neither |
 ///
 /// A volume has the oldest format that its content allows ([`Identity::needed_format`]).
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+const FORMAT_OF_OTHER_SERVERS: u32 = 2;
 const FORMAT_OF_0_1_0: u32 = 1;
 const FILE_NAME: &str = "volume";
 
@@ -48,6 +50,12 @@ pub struct Identity {
     /// It was imported from MySQL, so that its redo is MySQL's before any server is attached.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_imported_from_mysql: bool,
+    /// Pages are set aside, and the file with their list counts. A build that does not know it would serve those pages.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub has_quarantine: bool,
+    /// It is frozen ([`super::frozen`]): its plain files and pages have no changes from after this position of the stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen_changes_end: Option<u64>,
 }
 
 /// Server of an attach by an earlier `redoubt run`, which does not send a version.
@@ -77,6 +85,8 @@ impl Identity {
             imported_to_lsn: 0,
             is_encrypted: false,
             is_imported_from_mysql: false,
+            has_quarantine: false,
+            frozen_changes_end: None,
         }
     }
 
@@ -113,12 +123,19 @@ impl Identity {
 
     /// The oldest format whose nodes can open the volume. An attached server counts before its first redo is stored.
     fn needed_format(&self) -> u32 {
+        if self.has_quarantine || self.frozen_changes_end.is_some() {
+            return FORMAT;
+        }
         let servers = [self.attached_server, self.newest_server];
         let is_known_to_0_1_0 = servers
             .into_iter()
             .flatten()
             .all(|server| server.is_of_series(SERVER_NOT_SAID.family, SERVER_NOT_SAID.series()));
-        if is_known_to_0_1_0 && !self.is_imported_from_mysql { FORMAT_OF_0_1_0 } else { FORMAT }
+        if is_known_to_0_1_0 && !self.is_imported_from_mysql {
+            FORMAT_OF_0_1_0
+        } else {
+            FORMAT_OF_OTHER_SERVERS
+        }
     }
 
     /// Writes it again if an earlier build gave it a format that its content does not allow.

@@ -58,3 +58,19 @@ fn raise_format_rewrites_only_a_file_of_an_earlier_build() {
         assert_eq!(std::fs::read(&path).unwrap() == before, expected == 1, "{newest}");
     }
 }
+
+#[test]
+fn volume_with_quarantine_has_format_3_until_it_ends() {
+    let mut identity = Identity { has_quarantine: true, ..Identity::new() };
+    assert_eq!(format_of(&identity), 3);
+    identity.has_quarantine = false;
+    assert_eq!(format_of(&identity), 1);
+}
+
+#[test]
+fn frozen_volume_has_format_3_until_it_is_not() {
+    let mut identity = Identity { frozen_changes_end: Some(0), ..Identity::new() };
+    assert_eq!(format_of(&identity), 3);
+    identity.frozen_changes_end = None;
+    assert_eq!(format_of(&identity), 1);
+}

@@ -336,7 +336,8 @@ impl Import {
         let volume = Volume::open(&self.name, &self.directory, &self.options)?;
         let fed = volume.feed_log(&log, walked).and_then(|()| volume.drain()).and_then(|end| {
             volume.receiving.push_own(close_table_at(end));
-            volume.wait_applied(end)
+            volume.wait_applied(end)?;
+            volume.check_whole()
         });
         // On failure, too: its threads hold files of the directory that is about to go.
         volume.shut_down();
@@ -352,6 +353,14 @@ impl Import {
 }
 
 impl Volume {
+    /// An import fails if a page of the source cannot be built: the source still is as it was.
+    fn check_whole(&self) -> Result<(), NodeError> {
+        let contents = self.quarantine.list.contents();
+        let Some(first) = contents.entries().next() else { return Ok(()) };
+        let page = PageId::new(first.space, first.page_no.unwrap_or(0));
+        Err(NodeError::Page { page, file: first.file.clone(), reason: first.reason.clone() })
+    }
+
     /// Feeds an imported redo log through the stream, as a server would.
     fn feed_log(&self, log: &ImportedLog, walked: WalkedLog) -> Result<(), NodeError> {
         self.indexing.index.leave_out(walked.resets);

@@ -23,10 +23,13 @@ use redoubt_page::Format;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::{Family, Lsn, PageId};
 use redoubt_sync::planted::{Bug, is_planted};
+use redoubt_sync::thread::catch_panic;
 use redoubt_sync::{Mutex, RwLock, thread, time};
 use redoubt_wire::Seq;
+use redoubt_wire::notice::Notice;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Kind of an internal, unlogged frame that makes the parser close the open table.
@@ -57,6 +60,8 @@ pub struct Indexing {
     pub names: RwLock<Namespace>,
     /// Objects that died in a part of the stream that is not applied yet, with the end of the frame that ended them.
     dying: Mutex<FxHashMap<ObjectId, (Seq, ObjectEntry)>>,
+    /// The parser has refused a frame. Set with the lock of `dying`.
+    has_refused: AtomicBool,
     parsed: Mark,
     long_chains: Mutex<Vec<LongChain>>,
     /// The server's counters, as it sent them last.
@@ -71,6 +76,7 @@ impl Indexing {
             index: LogIndex::counted(applied, &context.memory),
             names: RwLock::new(names),
             dying: Mutex::default(),
+            has_refused: AtomicBool::new(false),
             parsed: Mark::at(applied),
             long_chains: Mutex::default(),
             server_counters: Mutex::default(),
@@ -133,13 +139,10 @@ impl Indexing {
         if chunk.kind == KIND_CLOSE_TABLE {
             return Ok(true);
         }
-        let outcome = match self.handle(parser, chunk) {
+        let outcome = match self.handle(parser, chunk, pages) {
             Err(_) if is_planted(Bug::UnknownInputSkipped) => return Ok(false),
             handled => handled?,
         };
-        for key in &outcome.unknown_flags {
-            self.learn_flags(parser, *key, chunk.end.lsn, pages)?;
-        }
         add(&self.context.counters.mtrs, outcome.mtrs);
         add(&self.context.counters.runs, outcome.runs);
         let table = self.index.open_table();
@@ -160,16 +163,41 @@ impl Indexing {
         Ok(table.stream_bytes() >= self.context.options.batch_len_bytes)
     }
 
-    /// [`Parser::handle`]. Objects that die with the frame are among the dying when they have left the names.
-    fn handle(&self, parser: &mut Parser<'_>, chunk: &Arc<Chunk>) -> Result<Outcome, NodeError> {
+    /// [`Parser::handle`], and the flags of its tablespaces. Objects that die with the frame are among the dying when they
+    /// have left the names. Names and index may then show a part of a refused frame, so applying
+    /// discards its results ([`Indexing::has_refused`]).
+    fn handle(
+        &self,
+        parser: &mut Parser<'_>,
+        chunk: &Arc<Chunk>,
+        pages: StoredPages<'_>,
+    ) -> Result<Outcome, NodeError> {
         let mut dying = (!is_planted(Bug::TablespaceEndNotedLate)).then(|| self.dying.lock());
-        let outcome = parser.handle(chunk)?;
+        let handled = catch_panic(|| {
+            let outcome = parser.handle(chunk)?;
+            for key in &outcome.unknown_flags {
+                self.learn_flags(parser, *key, chunk.end.lsn, pages)?;
+            }
+            Ok(outcome)
+        });
+        let outcome = handled
+            .unwrap_or_else(|panic| {
+                let reason = format!("parsing it met a defect of the node: {panic}; report it");
+                Err(NodeError::Redo { lsn: chunk.start.lsn, reason })
+            })
+            .inspect_err(|_| self.has_refused.store(true, Ordering::Release))?;
         if dying.is_none() {
             thread::sleep(Duration::from_millis(50));
         }
         let died = parser.take_died().into_iter().map(|(object, entry)| (object, (chunk.end.seq, entry)));
         dying.get_or_insert_with(|| self.dying.lock()).extend(died);
         Ok(outcome)
+    }
+
+    /// The parser has refused a frame. Waits for the frame that it is parsing, of which the names may show a part.
+    pub fn has_refused(&self) -> bool {
+        let _dying = self.dying.lock();
+        self.has_refused.load(Ordering::Acquire)
     }
 
     /// Builds page 0 of an object whose flags could not be followed record by record.
@@ -186,11 +214,16 @@ impl Indexing {
             (names.family(), names.object(object).and_then(|entry| entry.flags))
         };
         let assumed = Format { family, flags: known.unwrap_or(0) };
-        match (self.flags_from_page0(pages, object, assumed), known) {
+        // A panic concerns this tablespace only.
+        let flags = catch_panic(|| self.flags_from_page0(pages, object, assumed)).unwrap_or_else(|panic| {
+            let reason = format!("building it met a defect of the node: {panic}; report it");
+            Err(NodeError::Page { page: PageId::new(u32::MAX, 0), file: "?".to_owned(), reason })
+        });
+        match (flags, known) {
             (Ok(flags), _) => parser.learn_flags(object, flags, lsn),
-            // Right after a restart the stored page of a tablespace that is dropped further on may be void. Of
-            // any other, applying page 0 says the same.
-            (Err(error), Some(_)) => {
+            // Right after a restart the stored page of a tablespace that is dropped further on may be void. Any other
+            // is set aside when it is applied.
+            (Err(error @ NodeError::Page { .. }), _) | (Err(error), Some(_)) => {
                 tracing::warn!(event = "tablespace_flags_unknown", volume = self.context.name, %error, "flags of a tablespace not followed");
                 Ok(())
             }
@@ -251,10 +284,13 @@ impl Indexing {
                     }
                 };
                 let target = PageTarget { key, page_id, format };
-                match compact_chain(pages, &self.index, &table, target, limit(), &mut on_verify) {
-                    Ok(()) => add(&self.context.counters.chains_built_early, 1),
-                    Err(error) if alive() => return Err(error),
-                    Err(_) => {}
+                let compact = || compact_chain(pages, &self.index, &table, target, limit(), &mut on_verify);
+                match catch_panic(compact) {
+                    Ok(Ok(())) => add(&self.context.counters.chains_built_early, 1),
+                    // Applying finds the same, and sets the page aside.
+                    Ok(Err(NodeError::Page { .. })) | Err(_) => {}
+                    Ok(Err(error)) if alive() => return Err(error),
+                    Ok(Err(_)) => {}
                 }
             }
             if !self.context.pause(CHAINS_INTERVAL) {
@@ -295,8 +331,29 @@ impl Indexing {
         self.names.read().path_of_object(object).unwrap_or("?").to_owned()
     }
 
+    /// The request for the image of a damaged page. `None`: there is no file, or images of its format cannot be read.
+    pub fn image_request(&self, key: PageKey) -> Option<Notice> {
+        request_for(&self.names.read(), key)
+    }
+
     /// Ends all waits of this part.
     pub fn close(&self) {
         self.parsed.close();
     }
 }
+
+fn request_for(names: &Namespace, key: PageKey) -> Option<Notice> {
+    let flags = names.object(key.object())?.flags?;
+    let format = Format { family: names.family(), flags };
+    if format.names_unknown_algorithm() {
+        return None;
+    }
+    let page_len = format.physical_page_size_bytes() as u64;
+    let (file, offset_bytes) = names.file_of_byte(key.object(), u64::from(key.page_no()) * page_len)?;
+    let page_no = u32::try_from(offset_bytes.checked_div(page_len)?).ok()?;
+    Some(Notice::WantImage { path: file.path.clone().into_bytes(), page_no })
+}
+
+#[cfg(test)]
+#[path = "indexing_tests.rs"]
+mod tests;

@@ -10,6 +10,9 @@
 //! | `pages/` | the page store: one file per tablespace incarnation, plus the page journal ([`crate::page_store`]); or a link |
 //! | `journal` | a link to the page journal, if that is elsewhere |
 //! | `plain/` | contents of plain files |
+//! | `frozen` | position up to which the log is understood, if the parser refused a frame ([`frozen`]) |
+//! | `quarantine*` | pages that are set aside, and evidence ([`quarantine`]); none while there are no such pages |
+//! | `stored-files` | files that page store and plain store must have ([`stored_files`]) |
 //! | `mismatch-*` | reports of the self-verification |
 //! | `stopped` | a mismatch stopped the volume; the node does not open it while this is there |
 //!
@@ -22,13 +25,14 @@
 //! | [`receiving`] | log buffer, log device, which connection may append; [`retention`] of the log | W, D |
 //! | [`indexing`] | log index, names, dying objects | P |
 //! | [`crate::plain`] | contents of plain files and the queue of their changes | X |
-//! | [`applying`] | page store, checkpoint | A |
+//! | [`applying`] | page store, checkpoint, list of [`stored_files`] | A |
+//! | [`quarantine`] | pages that cannot be built | |
 //! | [`export`] | the state that is being exported ([`crate::snapshot`]) | |
 //! | [`verify`] | differences that were found | |
 //! | [`view`] | the moment that readers read | |
 //!
-//! Flows across parts are in modules without state: [`attach`] (servers come and go), [`clean_end`], [`reads`],
-//! [`server_log`], [`import`], [`plain_files`], [`rescue`], [`trace`], [`status`].
+//! Flows across parts are in modules without state: [`attach`] (servers come and go), [`clean_end`], [`frozen`], [`reads`],
+//! [`server_log`], [`import`], [`plain_files`], [`restored_files`], [`rescue`], [`trace`], [`status`].
 //!
 //! Threads: device and durable ([`receiving`]), parser and chains ([`indexing`]), plain files, apply ([`applying`]).
 //!
@@ -43,26 +47,30 @@ mod attach;
 mod clean_end;
 mod context;
 mod export;
+mod frozen;
 mod identity;
 mod import;
 mod imported_server;
 mod indexing;
 mod notices;
 mod plain_files;
+mod quarantine;
 mod reads;
 mod receiving;
 mod rescue;
+mod restored_files;
 mod retention;
 mod server_log;
 mod session;
 mod status;
+mod stored_files;
 mod trace;
 mod verify;
 mod view;
 mod written;
 
 pub use attach::Accepted;
-pub use export::Export;
+pub use export::{DamagedPages, Export};
 pub use identity::{Identity, SERVER_NOT_SAID};
 pub use import::{Import, LogShape};
 pub use receiving::{Received, decode_chunk};
@@ -83,8 +91,10 @@ use crate::plain::PlainStore;
 use applying::{Applying, Sources};
 use context::{Context, Waiter};
 use export::Exports;
+use frozen::{Frozen, LogExtent};
 use indexing::{Described, Indexing, close_table_at};
-use receiving::Receiving;
+use quarantine::QuarantineFile;
+use receiving::{Receiving, Recovered};
 use redoubt_pagestore::PageStore;
 use redoubt_redo::Lsn;
 use redoubt_sync::Mutex;
@@ -92,11 +102,12 @@ use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_sync::thread::JoinHandle;
 use redoubt_transport::Packing;
 use redoubt_wire::Seq;
+use rescue::Rebuilding;
 use session::Session;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use verify::Verification;
 
 /// A volume: all InnoDB files of one server and the plain files beside them.
@@ -107,6 +118,7 @@ pub struct Volume {
     indexing: Indexing,
     plain: PlainStore,
     applying: Applying,
+    quarantine: QuarantineFile,
     exports: Exports,
     verification: Verification,
     /// The moment that readers read.
@@ -115,6 +127,10 @@ pub struct Volume {
     server_log: Mutex<Option<server_log::ServerLog>>,
     /// End of the log when the volume was opened.
     recovered_seq: AtomicU64,
+    /// Its log when it was opened.
+    log_extent: LogExtent,
+    /// It stops to be opened again as a frozen volume.
+    freezes: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Its key, if it is encrypted. The last field: it is dropped after the volume's files are closed.
     unlocked: Option<Arc<Unlocked>>,
@@ -176,40 +192,61 @@ impl Volume {
         let (store, description) = home.pages(&identity.volume_id, options)?;
         identity.raise_format(&own)?;
         say_opened(name, &log, &*store, &description);
+        let noted = Frozen::read(&own, &identity)?;
+        let log_extent = LogExtent::of(&log, identity.frozen_changes_end);
         let context = Arc::new(Context::new(name, own, options));
         let (applied, log_start) = (checkpoint.applied, checkpoint.log_start);
         let names = (*checkpoint.names).clone();
+        let lists_files = files.lists_files();
+        let quarantine = QuarantineFile::open(&context, identity.has_quarantine, &names)?;
         let volume = Arc::new(Self {
             session: Session::new(&context, identity),
             receiving: Receiving::new(&context, log, applied),
             indexing: Indexing::new(&context, applied, names),
             plain: PlainStore::new(home.plain()?),
             applying: Applying::new(&context, store, description, (files, checkpoint)),
+            quarantine,
             exports: Exports::new(&context),
             verification: Verification::new(&context),
             moment: view::CurrentMoment::default(),
             server_log: Mutex::default(),
             recovered_seq: AtomicU64::new(applied.seq.0),
+            log_extent,
+            freezes: AtomicBool::new(false),
             threads: Mutex::default(),
             context,
             unlocked: home.unlocked().cloned(),
         });
         // Before anything is changed.
-        volume.plain.load_checksums()?;
+        volume.plain.load_checksums(lists_files)?;
         volume.remove_leftovers()?;
-        let started = Self::recover_and_start(&volume, log_start, applied);
+        volume.check_stored_files(lists_files)?;
+        if noted.is_none() {
+            Self::begin_unfrozen(&volume.session)?;
+        }
+        let started = Self::recover_and_start(&volume, log_start, applied, noted.as_ref());
         if started.is_err() {
             volume.shut_down();
         }
         started.map(|()| volume)
     }
 
-    fn recover_and_start(volume: &Arc<Self>, log_start: Point, applied: Point) -> Result<(), NodeError> {
+    fn recover_and_start(
+        volume: &Arc<Self>,
+        log_start: Point,
+        applied: Point,
+        noted: Option<&Frozen>,
+    ) -> Result<(), NodeError> {
         // The parser indexes the frames while they are read back. Nothing else uses the volume before all are read.
         Self::start_thread(volume, "parser", |volume| {
-            volume.indexing.run_parser(&volume.receiving.buffer, &volume.plain, volume.stored_pages())
+            let rebuilding = Rebuilding(volume);
+            let pages = StoredPages { rescue: Some(&rebuilding), ..volume.stored_pages() };
+            let parsed = volume.indexing.run_parser(&volume.receiving.buffer, &volume.plain, pages);
+            parsed.map_err(|error| volume.freeze(error))
         })?;
-        let recovered = volume.receiving.recover(log_start, applied)?;
+        let limit = noted.map(|noted| noted.point().seq);
+        let Recovered { end: recovered, refusal } = volume.receiving.recover(log_start, applied, limit)?;
+        volume.freeze_at_start(recovered, noted, refusal.as_ref())?;
         volume.recovered_seq.store(recovered.seq.0, Ordering::Release);
         // The recovered frames are complete and are applied together.
         volume.receiving.buffer.push_recovered(close_table_at(recovered));
@@ -272,6 +309,9 @@ impl Volume {
         if !self.wait_recovered() || self.context.wait_for_work(is_closed).is_none() {
             return Ok(());
         }
+        if self.plain.wait_executed(recovered, None) == WaitEnd::Reached {
+            self.report_lost_files();
+        }
         let describe = |key: PageKey| self.describe(key);
         let on_verify =
             |builder: &Builder, key: PageKey, case: VerifyCase<'_>| self.verify(builder, key, &case);
@@ -280,7 +320,9 @@ impl Volume {
             indexing: &self.indexing,
             plain: &self.plain,
             exports: &self.exports,
-            pages: self.stored_pages(),
+            quarantine: &self.quarantine,
+            set_quarantine_flag: &|has_quarantine| self.session.set_quarantine(has_quarantine),
+            pages: StoredPages { rescue: Some(&Rebuilding(self)), ..self.stored_pages() },
             describe: &describe,
             on_verify: &on_verify,
         })
@@ -291,7 +333,7 @@ impl Volume {
             return Ok(());
         }
         self.indexing.run_chains(
-            self.stored_pages(),
+            StoredPages { rescue: Some(&Rebuilding(self)), ..self.stored_pages() },
             &|key| self.describe(key),
             &|| self.build_limit(),
             &|builder, key, case| self.verify(builder, key, &case),
@@ -317,7 +359,11 @@ impl Volume {
 
     /// The stored pages, damaged ones rebuilt.
     fn stored_pages(&self) -> StoredPages<'_> {
-        StoredPages { store: &*self.applying.store, rescue: Some(self) }
+        StoredPages {
+            store: &*self.applying.store,
+            rescue: Some(self),
+            quarantine: Some(&self.quarantine.list),
+        }
     }
 
     /// Identity and format of a page; `None` if its object is dead for good.
@@ -345,6 +391,11 @@ impl Volume {
         &self.context.name
     }
 
+    /// Its identity.
+    pub fn identity(&self) -> Identity {
+        self.session.identity()
+    }
+
     /// Its directory.
     pub fn directory(&self) -> &Path {
         self.context.own.path()
@@ -365,6 +416,12 @@ impl Volume {
     /// D, with its LSN.
     pub fn durable(&self) -> Point {
         self.receiving.durable().get()
+    }
+
+    /// Number of pages and of whole objects that are set aside or that a read has found damaged, and of plain files that are
+    /// lost.
+    pub fn quarantined(&self) -> u64 {
+        self.quarantine.count() + self.lost_files().len() as u64
     }
 
     /// Counters of the volume.

@@ -8,23 +8,28 @@
 use redoubt_sync::Mutex;
 use redoubt_transport::Connection;
 use redoubt_wire::HEADER_LEN_BYTES;
+use redoubt_wire::greeting::{DAMAGED_PAGES, Features};
 use redoubt_wire::notice::Notice;
 use std::sync::Arc;
 
 /// Sends notices; their position counts from 0 per connection.
 pub struct NoticeWriter {
     stream: Arc<dyn Connection>,
+    features: Features,
     position: u64,
 }
 
 impl NoticeWriter {
-    /// A writer to a new connection.
-    pub fn new(stream: &Arc<dyn Connection>) -> Self {
-        Self { stream: Arc::clone(stream), position: 0 }
+    /// A writer to a new connection, whose peer has these features.
+    pub fn new(stream: &Arc<dyn Connection>, features: Features) -> Self {
+        Self { stream: Arc::clone(stream), features, position: 0 }
     }
 
-    /// Sends one; an error means that the connection is gone, which its reader notices too.
+    /// Sends one, unless the peer does not know it; an error means that the connection is gone, which its reader notices too.
     pub fn send(&mut self, notice: &Notice) {
+        if matches!(notice, Notice::WantImage { .. }) && !self.features.contains(DAMAGED_PAGES) {
+            return;
+        }
         let (kind, payload) = notice.encode();
         let mut frame = Vec::with_capacity(HEADER_LEN_BYTES + payload.len());
         if redoubt_wire::frame::append_frame(&mut frame, kind, self.position, &payload).is_ok()
@@ -73,5 +78,71 @@ impl Notices {
     pub fn disconnect(&self) {
         let before = self.0.lock().take();
         drop(before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redoubt_transport::{Identity, Written};
+    use redoubt_wire::FrameHeader;
+    use std::io::Result;
+    use std::time::Duration;
+
+    /// Keeps the written frames.
+    #[derive(Debug, Default)]
+    struct Kept(Mutex<Vec<Vec<u8>>>);
+
+    impl Connection for Kept {
+        fn read(&self, _: &mut [u8]) -> Result<usize> {
+            Ok(0)
+        }
+        fn write_all(&self, bytes: &[u8]) -> Result<()> {
+            self.0.lock().push(bytes.to_vec());
+            Ok(())
+        }
+        fn write_now(&self, _: &[u8]) -> Result<Written> {
+            Ok(Written::All)
+        }
+        fn shutdown(&self) {}
+        fn set_read_timeout(&self, _: Option<Duration>) -> Result<()> {
+            Ok(())
+        }
+        fn set_write_timeout(&self, _: Option<Duration>) -> Result<()> {
+            Ok(())
+        }
+        fn set_deadline(&self, _: Option<Duration>) -> Result<()> {
+            Ok(())
+        }
+        fn peer(&self) -> &str {
+            "kept"
+        }
+        fn identity(&self) -> &Identity {
+            &Identity::Unproven
+        }
+    }
+
+    #[test]
+    fn peer_without_the_feature_gets_no_request_for_an_image() {
+        let want = Notice::WantImage { path: b"d/t.ibd".to_vec(), page_no: 3 };
+        let other = Notice::Trace { one_in: 7 };
+        for (features, expected) in
+            [(Features::NONE, vec![&other]), (Features::NONE.with(DAMAGED_PAGES), vec![&want, &other])]
+        {
+            let kept = Arc::new(Kept::default());
+            let stream: Arc<dyn Connection> = Arc::<Kept>::clone(&kept);
+            let mut writer = NoticeWriter::new(&stream, features);
+            writer.send(&want);
+            writer.send(&other);
+            let frames = kept.0.lock().clone();
+            assert_eq!(frames.len(), expected.len());
+            for ((frame, notice), position) in frames.iter().zip(expected).zip(0..) {
+                let (head, payload) = frame.split_first_chunk().unwrap();
+                let header = FrameHeader::decode(head);
+                // Positions have no gap.
+                header.check(position, payload).unwrap();
+                assert_eq!(Notice::decode(header.kind, payload).unwrap(), *notice);
+            }
+        }
     }
 }

@@ -169,6 +169,10 @@ impl Volume {
             .ok_or_else(|| NodeError::Refused(format!("file {} no longer exists", file.0)))?;
         let Some(object_id) = entry.object else { return Ok(None) };
         let Some(object) = names.object(ObjectId(object_id)) else { return Ok(None) };
+        if let Some(whole) = self.quarantine.list.find_object(ObjectId(object_id)) {
+            let page = PageId::new(whole.space, 0);
+            return Err(NodeError::Page { page, reason: whole.error(), file: whole.file });
+        }
         let Some(flags) = object.flags else { return Ok(None) };
         Ok(Some(FileLocation {
             object: ObjectId(object_id),
@@ -237,7 +241,9 @@ impl Volume {
         let key = PageKey::new(location.object, page_no);
         let page_id = PageId::new(location.space.0, page_no);
         let target = PageTarget { key, page_id, format: location.format };
-        construct_in_laps(self.stored_pages(), &self.indexing.index, target, Some(limit), laps)
+        let page = construct_in_laps(self.stored_pages(), &self.indexing.index, target, Some(limit), laps)?;
+        self.quarantine.found.remove(key);
+        Ok(page)
     }
 }
 

@@ -13,16 +13,18 @@
 
 use super::attach::DRAIN_TIMEOUT;
 use super::context::{Context, Waiter};
+use super::frozen::is_refusal;
 use super::retention::Retention;
 use super::written::WrittenEnds;
 use crate::counters::add;
 use crate::error::NodeError;
 use crate::log_buffer::{Chunk, LogBuffer, Pushed, Stage};
-use crate::log_device;
+use crate::log_device::{self, LogDamage};
 use crate::mark::{Mark, Point};
 use redoubt_logdev::LogDevice;
 use redoubt_redo::Lsn;
 use redoubt_sync::planted::{Bug, is_planted};
+use redoubt_sync::thread::catch_panic;
 use redoubt_sync::{Mutex, MutexGuard, time};
 use redoubt_wire::control::LogDeviceStatus;
 use redoubt_wire::notice::Notice;
@@ -36,6 +38,8 @@ use std::time::{Duration, Instant};
 
 /// Most bytes read from the device at once.
 const READ_LEN_BYTES: u64 = 4 << 20;
+/// Bytes that are read to see whether the drive works.
+const PROBE_LEN_BYTES: u64 = 4096;
 /// A server that waits longer than this for room receives a notice, so that it does not treat the node as dead. Well
 /// below the library's own timeout; this is all that [`crate::volume`] and the library agree on.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -49,6 +53,15 @@ pub enum Received {
     NotCurrent,
 }
 
+/// Result of reading the log at the start.
+#[derive(Debug)]
+pub struct Recovered {
+    /// End of the stream.
+    pub end: Point,
+    /// Why the frame after it cannot be used, if the log has one.
+    pub refusal: Option<NodeError>,
+}
+
 /// Log buffer, log device, and the connection that may append.
 pub struct Receiving {
     context: Arc<Context>,
@@ -57,6 +70,8 @@ pub struct Receiving {
     /// The start of the retained log.
     pub retention: Arc<Retention>,
     device: Box<dyn LogDevice>,
+    /// Damage at the end of the device, which can only be read then.
+    damage: Option<LogDamage>,
     /// Warnings about the device for the operator.
     device_warnings: Vec<String>,
     /// Location of the log.
@@ -80,6 +95,7 @@ impl Receiving {
             buffer: LogBuffer::new(context.options.ring_len_bytes, applied, &context.memory),
             retention: Arc::default(),
             device: log.device,
+            damage: log.damage,
             device_warnings: log.warnings,
             log_place: log.place,
             written_ends: WrittenEnds::default(),
@@ -246,27 +262,61 @@ impl Receiving {
     }
 
     /// Feeds everything in the log after `applied` back into the log buffer, and finds the end of the stream. The part
-    /// before `applied`, kept for the server's next start, is not read: the device has checked that it is whole.
+    /// before `applied`, kept for the server's next start, is not read: the device has checked that it is whole. Nor is
+    /// the part after `limit`, which the parser refuses ([`super::frozen`]). A frame that is damaged or invalid ends the
+    /// stream, and so does the damaged end of the device. If that is before `applied`, the stream ends at `applied`.
     ///
     /// # Errors
-    /// [`NodeError::Damaged`] if the log ends before `applied` or is not whole frames; [`NodeError::LogDevice`].
-    pub fn recover(&self, log_start: Point, applied: Point) -> Result<Point, NodeError> {
-        let end = self.device.end();
+    /// [`NodeError::Damaged`] if the log ends before `applied` and is not damaged; [`NodeError::LogDevice`].
+    pub fn recover(
+        &self,
+        log_start: Point,
+        applied: Point,
+        limit: Option<Seq>,
+    ) -> Result<Recovered, NodeError> {
+        let device_end = self.device.end();
+        let end = limit.map_or(device_end, |limit| device_end.min(limit));
+        self.retention.begin(log_start);
         if end < applied.seq {
-            let reason = format!(
-                "the log ends at {end}, but the checkpoint says that {} was durable; files of the log are missing",
-                applied.seq
-            );
-            return Err(NodeError::Damaged { path: self.log_path(), reason });
+            let reason =
+                format!("the log ends at {end}, but the checkpoint says that {} was durable", applied.seq);
+            let (path, damage) = (self.log_path(), self.damage.as_ref().filter(|_| device_end < applied.seq));
+            return match damage {
+                // Pages and plain files have everything before A.
+                Some(LogDamage { reason: why, .. }) => {
+                    let reason = format!("{reason}; {why}");
+                    Ok(Recovered { end: applied, refusal: Some(NodeError::Damaged { path, reason }) })
+                }
+                None => {
+                    let reason = format!("{reason}; files of the log are missing");
+                    Err(NodeError::Damaged { path, reason })
+                }
+            };
         }
         let mut recovered_bytes = 0u64;
-        self.retention.begin(log_start);
-        let last = self.read_frames(applied, end, |chunk| {
-            self.retention.note(chunk.start, chunk.end);
-            recovered_bytes += chunk.wire.len() as u64;
-            self.buffer.push_recovered(chunk);
-            Ok(())
-        })?;
+        let mut last = applied;
+        let read = catch_panic(|| {
+            self.read_frames(applied, end, |chunk| {
+                self.retention.note(chunk.start, chunk.end);
+                recovered_bytes += chunk.wire.len() as u64;
+                last = chunk.end;
+                self.buffer.push_recovered(chunk);
+                Ok(())
+            })
+        });
+        let damaged_end = || {
+            let damage = self.damage.as_ref().filter(|_| limit.is_none_or(|limit| device_end < limit))?;
+            Some(NodeError::Damaged { path: self.log_path(), reason: damage.reason.clone() })
+        };
+        let refusal = match read {
+            Ok(Ok(_)) => damaged_end(),
+            Ok(Err(error)) if is_refusal(&error) => Some(error),
+            Ok(Err(error)) => return Err(error),
+            Err(panic) => {
+                let reason = format!("reading it met a defect of the node: {panic}; report it");
+                Some(NodeError::Redo { lsn: last.lsn, reason })
+            }
+        };
         self.durable.advance(last);
         self.buffer.set_durable(last.seq);
         tracing::info!(
@@ -277,10 +327,11 @@ impl Receiving {
             recovered_bytes,
             "volume recovered"
         );
-        Ok(last)
+        Ok(Recovered { end: last, refusal })
     }
 
-    /// Calls `each` for the frames in `[start.seq, end)` of the log. Returns the point after the last.
+    /// Calls `each` for the frames in `[start.seq, end)` of the log. Returns the point after the last. If the log is
+    /// damaged there, the frames before the damage are read first.
     ///
     /// # Errors
     /// Those of `each`; [`NodeError::Damaged`], [`NodeError::LogDevice`].
@@ -293,6 +344,7 @@ impl Receiving {
         let mut at = start;
         let mut window: Vec<u8> = Vec::new();
         let mut window_start = start.seq.0;
+        let mut damage = self.damage_before(end);
         while at.seq < end {
             let from = (at.seq.0 - window_start) as usize;
             let rest = window.get(from..).unwrap_or(&[]);
@@ -306,18 +358,42 @@ impl Receiving {
                 None => {
                     let have = rest.len() as u64;
                     let wanted = frame_len.unwrap_or(HEADER_LEN_BYTES as u64).max(READ_LEN_BYTES);
-                    let wanted = wanted.min(end.0 - at.seq.0);
+                    let readable_end = damage.as_ref().map_or(end, |(from, _)| *from);
+                    let wanted = wanted.min(readable_end.0.saturating_sub(at.seq.0));
                     if wanted <= have {
+                        if let Some((_, damage)) = damage {
+                            return Err(damage);
+                        }
                         let reason = format!("the last frame, at {}, is cut off", at.seq);
                         return Err(NodeError::Damaged { path: self.log_path(), reason });
                     }
                     window.resize(wanted as usize, 0);
-                    self.device.read_at(at.seq, &mut window)?;
                     window_start = at.seq.0;
+                    if let Err(error) = self.device.read_at(at.seq, &mut window) {
+                        match error.damaged_from() {
+                            Some(from) if from < readable_end => damage = Some((from, error.into())),
+                            _ => return Err(error.into()),
+                        }
+                        window.clear();
+                    }
                 }
             }
         }
         Ok(at)
+    }
+
+    /// The end of a damaged log, if it is before `end`.
+    fn damage_before(&self, end: Seq) -> Option<(Seq, NodeError)> {
+        let (damage, from) = (self.damage.as_ref()?, self.device.end());
+        let error = || NodeError::Damaged { path: self.log_path(), reason: damage.reason.clone() };
+        (from < end).then(|| (from, error()))
+    }
+
+    /// The drive of the log can read some of the bytes in `[start, end)`.
+    pub fn is_readable_within(&self, start: Seq, end: Seq) -> bool {
+        let len = PROBE_LEN_BYTES.min(end.0.saturating_sub(start.0));
+        let can_read = |at: Seq| self.device.read_at(at, &mut vec![0; len as usize]).is_ok();
+        len > 0 && (can_read(start) || can_read(Seq(end.0 - len)))
     }
 
     /// A checkpoint needs the log from `needed` on: discards the part that no pin needs either.

@@ -10,19 +10,20 @@
 //!   the server's checkpoint, because the checkpoint may lie inside of a mini-transaction.
 
 use super::Volume;
+use super::rescue::is_damage;
 use crate::error::NodeError;
 use crate::log_buffer::Chunk;
 use crate::mark::Point;
 use crate::namespace::{LogFileEntry, LogSetEntry, Namespace};
 use redoubt_redo::Lsn;
-use redoubt_redo::mariadb::log_file::{LogGeometry, LogHeader};
+use redoubt_redo::mariadb::log_file::{CleanEnd, LogFileError, LogGeometry, LogHeader};
 use redoubt_redo::mariadb::log_image::{LogImage, rewrite_sequence_bits};
 use redoubt_redo::mysql::log_file::FileRange;
 use redoubt_redo::mysql::log_image::{ComposedFile, FirstGroups};
 use redoubt_redo::mysql::walk::walk_mtrs;
 use redoubt_storage::StorageFile;
 use redoubt_wire::stream::{StreamFrame, decode};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The server's redo log, put together for its start.
@@ -130,17 +131,57 @@ impl Volume {
         }
     }
 
+    /// The redo log of an export as of `end`. If the log is damaged where the server's redo begins, the pages have that
+    /// redo all the same: the log of MariaDB ends with a checkpoint of `end` then, without redo, and that of MySQL has
+    /// nothing. The second result is the defect.
+    pub(super) fn compose_log_of_export(
+        &self,
+        names: &Namespace,
+        end: Point,
+    ) -> Result<(Option<ServerLog>, Option<String>), NodeError> {
+        let damage = match self.compose_server_log(names, end) {
+            Err(error) if is_damage(&error) => error,
+            composed => return Ok((composed?, None)),
+        };
+        let ended = names.log_file().map(|log_file| self.end_log_file(log_file, end)).transpose()?;
+        let reason = format!(
+            "the server's redo cannot be read from the node's log ({damage}). {}",
+            super::clean_end::missing_without_redo(names.family())
+        );
+        tracing::warn!(
+            event = "export_without_redo",
+            volume = self.context.name,
+            reason,
+            "export has no redo"
+        );
+        Ok((ended, Some(reason)))
+    }
+
+    /// A log file with nothing to recover that ends at `end`.
+    fn end_log_file(&self, log_file: &LogFileEntry, end: Point) -> Result<ServerLog, NodeError> {
+        let (geometry, _) = geometry_of(log_file, end)?;
+        let CleanEnd { redo, checkpoint } = CleanEnd::at(end.lsn, &geometry);
+        let (file, path) = self.spool_file()?;
+        file.write_at(0, &redo).map_err(|error| NodeError::io("write", path, error))?;
+        let image = LogImage {
+            geometry,
+            header: header_of(log_file, end)?,
+            checkpoints: [checkpoint, [0; 64]],
+            oldest_lsn: end.lsn,
+            end_lsn: end.lsn.advance(CleanEnd::LEN_BYTES),
+        };
+        let redo = Spool { file, oldest: image.oldest_lsn, end: image.end_lsn };
+        Ok(ServerLog { redo, composer: Composer::File(Box::new(image)) })
+    }
+
     fn compose_log_file(&self, log_file: &LogFileEntry, end: Point) -> Result<ServerLog, NodeError> {
-        let fixed = |reason: String| NodeError::Redo { lsn: end.lsn, reason };
-        let header = LogHeader::parse(&log_file.header).map_err(|error| fixed(error.to_string()))?;
-        let geometry = LogGeometry::new(header.first_lsn, log_file.file_size_bytes)
-            .map_err(|error| fixed(error.to_string()))?;
+        let (geometry, header) = geometry_of(log_file, end)?;
         let checkpoint = log_file.checkpoint().unwrap_or(header.first_lsn).max(header.first_lsn);
         let redo = self
             .spool_redo(checkpoint, Some(checkpoint), end, |chunk| redo_from(chunk, checkpoint, &geometry))?;
         let image = LogImage {
             geometry,
-            header: sized(&log_file.header).ok_or_else(|| fixed("stored log header is cut".to_owned()))?,
+            header: header_of(log_file, end)?,
             checkpoints: log_file.checkpoints.each_ref().map(|block| sized(block).unwrap_or([0; 64])),
             oldest_lsn: redo.oldest,
             end_lsn: redo.end,
@@ -163,6 +204,22 @@ impl Volume {
         Ok(ServerLog { redo, composer: Composer::Set(first_groups) })
     }
 
+    /// An unlinked file, with the path that it had.
+    fn spool_file(&self) -> Result<(Arc<dyn StorageFile>, PathBuf), NodeError> {
+        // A name of its own: an export and a starting server may do this at the same time.
+        let name = format!("server-log-{}", self.session.next_connection());
+        let path = self.context.own.path().join(&name);
+        let file = self.context.own.open_or_create(&name).and_then(|file| {
+            file.set_len(0)?;
+            self.context.own.dir().remove(&name)?;
+            Ok(file)
+        });
+        match file {
+            Ok(file) => Ok((file, path)),
+            Err(error) => Err(NodeError::io("write", path, error)),
+        }
+    }
+
     /// Writes redo to an unlinked file: that of each frame from the one on that holds `checkpoint`, as `redo_of` gives
     /// it. It begins at `oldest` then; `None`: where the first of these frames does, with a mini-transaction.
     fn spool_redo(
@@ -172,15 +229,8 @@ impl Volume {
         end: Point,
         mut redo_of: impl FnMut(&Chunk) -> Result<Vec<u8>, NodeError>,
     ) -> Result<Spool, NodeError> {
-        // A name of its own: an export and a starting server may do this at the same time.
-        let name = format!("server-log-{}", self.session.next_connection());
-        let io = |error| NodeError::io("write", self.context.own.path().join(&name), error);
-        let file = self.context.own.open_or_create(&name).and_then(|file| {
-            file.set_len(0)?;
-            self.context.own.dir().remove(&name)?;
-            Ok(file)
-        });
-        let file = file.map_err(io)?;
+        let (file, path) = self.spool_file()?;
+        let io = |error| NodeError::io("write", &path, error);
         let gone = || {
             let reason = format!("redo from the server's checkpoint {checkpoint} on is no longer in the log");
             NodeError::Redo { lsn: checkpoint, reason }
@@ -229,6 +279,18 @@ pub(super) fn redo_from(chunk: &Chunk, from: Lsn, geometry: &LogGeometry) -> Res
         .map_err(|error| NodeError::Redo { lsn: error.mtr_lsn, reason: error.error.to_string() })?;
     let skip = from.0.saturating_sub(chunk.start.lsn.0) as usize;
     Ok(bytes.split_off(skip.min(bytes.len())))
+}
+
+fn geometry_of(log_file: &LogFileEntry, end: Point) -> Result<(LogGeometry, LogHeader), NodeError> {
+    let fixed = |error: LogFileError| NodeError::Redo { lsn: end.lsn, reason: error.to_string() };
+    let header = LogHeader::parse(&log_file.header).map_err(fixed)?;
+    let geometry = LogGeometry::new(header.first_lsn, log_file.file_size_bytes).map_err(fixed)?;
+    Ok((geometry, header))
+}
+
+fn header_of<const N: usize>(log_file: &LogFileEntry, end: Point) -> Result<[u8; N], NodeError> {
+    let cut = || NodeError::Redo { lsn: end.lsn, reason: "stored log header is cut".to_owned() };
+    sized(&log_file.header).ok_or_else(cut)
 }
 
 fn sized<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {

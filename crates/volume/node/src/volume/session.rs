@@ -73,6 +73,31 @@ impl Session {
         self.identity.lock().clone()
     }
 
+    /// Notes durably whether pages are set aside ([`super::quarantine`]).
+    ///
+    /// # Errors
+    /// [`NodeError::Io`]; the note is then as before.
+    pub fn set_quarantine(&self, has_quarantine: bool) -> Result<(), NodeError> {
+        let mut identity = self.identity.lock();
+        let next = Identity { has_quarantine, ..identity.clone() };
+        next.write(&self.context.own)?;
+        *identity = next;
+        Ok(())
+    }
+
+    /// Notes durably that the volume is frozen, and how far the changes in its files may go ([`super::frozen`]). `None`:
+    /// it is not.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`]; the note is then as before.
+    pub fn set_frozen(&self, frozen_changes_end: Option<u64>) -> Result<(), NodeError> {
+        let mut identity = self.identity.lock();
+        let next = Identity { frozen_changes_end, ..identity.clone() };
+        next.write(&self.context.own)?;
+        *identity = next;
+        Ok(())
+    }
+
     /// A number that no connection had before.
     pub fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
@@ -99,6 +124,9 @@ impl Session {
             }
             let message = format!("volume {} has stopped: {reason}", self.context.name);
             return Err(refusal(Status::Refused, message));
+        }
+        if let Err(error) = self.context.check_writable() {
+            return Err(refusal(Status::Refused, error.to_string()));
         }
         self.check_fence(hello)
     }

@@ -2,10 +2,11 @@
 
 use super::Volume;
 use super::context::Condition;
+use super::quarantine::SHOWN_MAX;
 use crate::figures::Worker;
 use crate::index::CHAIN_CLASSES;
 use crate::log_buffer::Stage;
-use redoubt_wire::control::VolumeStatus;
+use redoubt_wire::control::{QuarantinedPage, VolumeStatus};
 use redoubt_wire::figures::ChainClass;
 use redoubt_wire::stream::Counter;
 use std::collections::BTreeMap;
@@ -15,7 +16,9 @@ impl Volume {
     /// State for `redoubt status`.
     pub fn status(&self) -> VolumeStatus {
         let (state, reason) = match self.context.condition() {
+            Condition::Stopped(reason) if self.freezes() => ("frozen", reason),
             Condition::Stopped(reason) => ("stopped", reason),
+            Condition::Frozen(reason) => ("frozen", reason),
             Condition::Waiting(reason) => ("waiting", reason),
             Condition::Running if self.exports.is_active() => ("exporting", String::new()),
             Condition::Running if self.session.is_connected() => ("attached", String::new()),
@@ -26,6 +29,7 @@ impl Volume {
         let identity = self.session.identity();
         let (_, full_wait_times) = buffer.full_waits();
         let (received, durable) = (buffer.received(), self.durable());
+        let (quarantine, quarantined) = self.quarantine_status();
         let (files, checkpoint_lsn) = {
             let names = self.indexing.names.read();
             (names.files().len() as u64, names.server_checkpoint())
@@ -63,6 +67,8 @@ impl Volume {
             log_write_times: figures.log_write.snapshot(),
             apply_workers: self.applying.workers.iter().map(Worker::snapshot).collect(),
             files,
+            quarantine,
+            quarantined,
             log_device: self.receiving.device_status(),
             page_store: self.applying.description.status(
                 &*self.applying.store,
@@ -71,6 +77,23 @@ impl Volume {
             counters: self.all_counters(),
             server_counters: name_counters(&self.indexing.server_counters()),
         }
+    }
+
+    /// The first entries, and their number: plain files that are lost, then pages.
+    fn quarantine_status(&self) -> (Vec<QuarantinedPage>, u64) {
+        let lost = self.lost_files().into_iter().map(|(file, path, reason)| QuarantinedPage {
+            file: path,
+            object: file.0,
+            reason,
+            restore_from: Some(self.plain.restored_path(file).display().to_string()),
+            ..QuarantinedPage::default()
+        });
+        let mut shown: Vec<_> = lost.collect();
+        let (pages, count) = self.quarantine.status();
+        let count = count + shown.len() as u64;
+        shown.extend(pages);
+        shown.truncate(SHOWN_MAX);
+        (shown, count)
     }
 
     /// Everything counted, by itself or by its devices.

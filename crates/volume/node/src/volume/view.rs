@@ -64,8 +64,9 @@ impl Volume {
     /// Keeps this moment for readers. Returns its number and its last LSN.
     ///
     /// # Errors
-    /// As [`Volume::begin_export`].
+    /// As [`Volume::begin_export`]; [`NodeError::Refused`] for a frozen volume that is not exact.
     pub fn keep_moment(&self) -> Result<(u64, Lsn), NodeError> {
+        self.check_exact()?;
         let export = self.begin_export()?;
         let number = self.session.next_connection();
         let end_lsn = export.point.lsn;
@@ -97,7 +98,7 @@ impl Volume {
 
     /// Waits until everything received is in the names and in the plain files. Only changes of these must be durable: a
     /// reader of many files does not wait for the log each time.
-    fn settle(&self) -> Result<(), NodeError> {
+    pub(super) fn settle(&self) -> Result<(), NodeError> {
         self.context.check_running()?;
         let received = self.receiving.buffer.received().seq;
         self.wait_parsed(received)?;
@@ -140,18 +141,24 @@ impl Volume {
     /// The file at a path, as of everything received so far.
     ///
     /// # Errors
-    /// As [`Volume::live_names`].
+    /// As [`Volume::live_names`]; [`NodeError::Damaged`] for a plain file whose contents are lost.
     pub fn live_file(&self, path: &str) -> Result<Option<ViewFile>, NodeError> {
         self.settle()?;
         let found = stat(&self.indexing.names.read(), path);
         // Without the lock of the names: it reads from the file system.
-        with_plain_len(found, |file| self.plain.len_bytes(file))
+        with_plain_len(found, |file| self.live_plain_len(file))
     }
 
-    /// The same, of a moment.
+    /// Length of a plain file as it is now, in bytes. The length of one that is lost would pass for that of the file.
+    fn live_plain_len(&self, file: FileId) -> Result<u64, NodeError> {
+        self.check_not_lost(file)?;
+        self.plain.len_bytes(file)
+    }
+
+    /// The same as [`Volume::live_file`], of a moment.
     ///
     /// # Errors
-    /// [`NodeError::Io`].
+    /// [`NodeError::Damaged`] for a plain file whose contents are lost; [`NodeError::Io`].
     pub fn moment_file(&self, export: &Export, path: &str) -> Result<Option<ViewFile>, NodeError> {
         with_plain_len(stat(export.names(), path), |file| self.kept_len(export, file))
     }
@@ -159,20 +166,21 @@ impl Volume {
     /// Length of a file as it is now, in bytes; `None`: it is gone.
     ///
     /// # Errors
+    /// [`NodeError::Damaged`] for a plain file whose contents are lost; [`NodeError::NotNow`] if that is not certain yet;
     /// [`NodeError::Stopped`]; [`NodeError::Io`].
     pub fn live_len(&self, file: FileId) -> Result<Option<u64>, NodeError> {
         self.context.check_running()?;
         let len = len_of(&self.indexing.names.read(), file);
         match len {
             Len::Known(len_bytes) => Ok(len_bytes),
-            Len::OfPlain => self.plain.len_bytes(file).map(Some),
+            Len::OfPlain => self.live_plain_len(file).map(Some),
         }
     }
 
     /// The same, of a moment.
     ///
     /// # Errors
-    /// [`NodeError::Io`].
+    /// As [`Volume::moment_file`].
     pub fn moment_len(&self, export: &Export, file: FileId) -> Result<Option<u64>, NodeError> {
         match len_of(export.names(), file) {
             Len::Known(len_bytes) => Ok(len_bytes),
@@ -183,7 +191,8 @@ impl Volume {
     /// Bytes of a file as it is now; after its end they are zero.
     ///
     /// # Errors
-    /// [`NodeError::Refused`] for a file that no longer exists; those of reading.
+    /// [`NodeError::Refused`] for a file that no longer exists; [`NodeError::Damaged`] for a plain file whose contents are
+    /// lost; those of reading.
     pub fn read_live(&self, file: FileId, offset_bytes: u64, out: &mut [u8]) -> Result<(), NodeError> {
         out.fill(0);
         self.context.check_running()?;
@@ -192,6 +201,7 @@ impl Volume {
             None => return Err(gone(file)),
         };
         if !is_tablespace {
+            self.check_not_lost(file)?;
             return self.plain.read(file, offset_bytes, out);
         }
         // The server may have acknowledged everything that is durable.

@@ -294,7 +294,13 @@ impl Home for SimHome {
             io: SimIo::new(&self.life.disk, options.log.max_in_flight),
         };
         let device = open_log(&self.life.disk, self.dir(Part::Log), Arc::new(io), options)?;
-        Ok(Opened { device, place: "log".to_owned(), reason: "simulated".to_owned(), warnings: Vec::new() })
+        Ok(Opened {
+            device,
+            place: "log".to_owned(),
+            reason: "simulated".to_owned(),
+            warnings: Vec::new(),
+            damage: None,
+        })
     }
 
     fn pages(&self, _: &str, options: &NodeOptions) -> Result<(Box<dyn PageStore>, Description), NodeError> {
@@ -335,6 +341,15 @@ impl PageStore for WatchedStore {
         self.store.read_page(object, page_no, page)
     }
 
+    fn read_page_again(
+        &self,
+        object: ObjectId,
+        page_no: u32,
+        page: &mut [u8],
+    ) -> Result<bool, PageStoreError> {
+        self.store.read_page_again(object, page_no, page)
+    }
+
     fn read_raw(&self, object: ObjectId, offset_bytes: u64, buf: &mut [u8]) -> Result<usize, PageStoreError> {
         self.store.read_raw(object, offset_bytes, buf)
     }
@@ -365,6 +380,18 @@ impl PageStore for WatchedStore {
 
     fn len_bytes(&self, object: ObjectId) -> Result<u64, PageStoreError> {
         self.store.len_bytes(object)
+    }
+
+    fn found_len_bytes(&self, object: ObjectId) -> Result<u64, PageStoreError> {
+        self.store.found_len_bytes(object)
+    }
+
+    fn forget_found_lens(&self) -> Result<(), PageStoreError> {
+        self.store.forget_found_lens()
+    }
+
+    fn synced_len_bytes(&self, object: ObjectId, synced_bytes: u64) -> Result<u64, PageStoreError> {
+        self.store.synced_len_bytes(object, synced_bytes)
     }
 
     fn retained_images(

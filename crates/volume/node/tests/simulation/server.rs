@@ -305,7 +305,8 @@ impl Server {
                     simulation::note(|| format!("the volume stopped: {reason}"));
                     return Error::other("stopped");
                 }
-                Notice::Waiting { .. } | Notice::Trace { .. } => {}
+                // A simulated server keeps no pages, so it has none to send.
+                Notice::Waiting { .. } | Notice::Trace { .. } | Notice::WantImage { .. } => {}
                 Notice::NeedImage { .. } => {
                     simulation::fail("a page differs from the server's");
                 }

@@ -162,6 +162,11 @@ impl World {
             Some(Ok(volume)) => volume.stopped().map(|reason| (reason, false)),
             Some(Err(error)) => Some((error.clone(), true)),
         };
+        if let Some(Ok(volume)) = &*node.volume.lock()
+            && volume.quarantined() > 0
+        {
+            simulation::fail("a page cannot be built and was set aside, though no page was damaged");
+        }
         let Some((reason, is_opening)) = state else { return };
         // A full disk keeps a volume from being opened, but does not stop one.
         let had_errors = node.life.had_errors.load(Ordering::Acquire)
@@ -341,8 +346,11 @@ impl World {
         ];
         let kind = kinds[self.rng.usize(..kinds.len())];
         let name = ["", "own/", "plain/", "pages/"][self.rng.usize(..4)];
-        let fault =
-            Fault { kind, name: name.to_owned(), skip: self.rng.u64(..20), error: ErrorKind::InvalidData };
+        let skip = self.rng.u64(..20);
+        // A read that finds no bytes may be one that the drive has lost, but it is tried again.
+        let is_lost = kind == OpKind::Read && name == "pages/" && skip.is_multiple_of(2);
+        let error = if is_lost { ErrorKind::UnexpectedEof } else { ErrorKind::InvalidData };
+        let fault = Fault { kind, name: name.to_owned(), skip, error };
         simulation::note(|| format!("will fail: {fault:?}"));
         node.life.disk.inject(fault);
     }
@@ -502,6 +510,9 @@ impl World {
         };
         if let Err(error) = check_held(&volume, &held, &self.facts) {
             simulation::fail(&error.to_string());
+        }
+        if volume.quarantined() > 0 {
+            simulation::fail("a healed volume has pages in quarantine");
         }
         volume.end_export();
     }

@@ -346,6 +346,13 @@ impl ControlClient {
 
     /// Contents of a file after [`Request::Fetch`] or [`Request::ExportFile`].
     pub fn file(&mut self, request: &Request) -> Result<Vec<u8>> {
+        let (contents, reply) = self.file_and_reply(request)?;
+        assert!(matches!(reply, Reply::Done), "{reply:?}");
+        Ok(contents)
+    }
+
+    /// The same, with the reply after the file.
+    pub fn file_and_reply(&mut self, request: &Request) -> Result<(Vec<u8>, Reply)> {
         let len_bytes = match self.ask(request)? {
             Reply::FileFollows { len_bytes } => len_bytes,
             other => panic!("{other:?}"),
@@ -358,7 +365,6 @@ impl ControlClient {
             contents[offset as usize..][..bytes.len()].copy_from_slice(bytes);
         }
         let reply = self.reply()?;
-        assert!(matches!(reply, Reply::Done), "{reply:?}");
-        Ok(contents)
+        Ok((contents, reply))
     }
 }

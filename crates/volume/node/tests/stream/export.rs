@@ -17,7 +17,9 @@ fn begin_export(fixture: &Fixture) -> ControlClient {
 }
 
 fn exported(export: &mut ControlClient, path: &str) -> Vec<u8> {
-    export.file(&Request::ExportFile { volume: "v".to_owned(), path: path.to_owned() }).unwrap()
+    export
+        .file(&Request::ExportFile { volume: "v".to_owned(), path: path.to_owned(), with_damaged: false })
+        .unwrap()
 }
 
 fn fetched(fixture: &Fixture, path: &str) -> Vec<u8> {

@@ -129,7 +129,9 @@ fn volume_names_stay_inside_the_data_directory() {
     let fetch = Request::Fetch { volume: "v".to_owned(), path: "../../x".to_owned() };
     failed(&control.ask(&fetch).unwrap(), "no plain file");
     failed(
-        &control.ask(&Request::ExportFile { volume: "v".to_owned(), path: "x".to_owned() }).unwrap(),
+        &control
+            .ask(&Request::ExportFile { volume: "v".to_owned(), path: "x".to_owned(), with_damaged: false })
+            .unwrap(),
         "no export",
     );
 }

@@ -205,7 +205,8 @@ fn a_log_of_mysql_without_redo_is_composed() {
 
     let reply = control.ask(&Request::ExportBegin { volume: "i".to_owned() }).unwrap();
     assert!(matches!(reply, Reply::Attached(_)), "{reply:?}");
-    let file = control.file(&Request::ExportFile { volume: "i".to_owned(), path }).unwrap();
+    let file =
+        control.file(&Request::ExportFile { volume: "i".to_owned(), path, with_damaged: false }).unwrap();
     let block_lsn = mysql::position::block_start(checkpoint);
     let first = (mysql::log_file::FILE_HEADER_BYTES + block_lsn - start) as usize;
     let block = mysql::Block::parse(file[first..].first_chunk().unwrap(), block_lsn).unwrap();

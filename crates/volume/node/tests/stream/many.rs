@@ -66,7 +66,8 @@ fn a_volume_of_very_many_tables_is_listed_attached_and_exported() {
     require_all(&again.entries, "attach");
     let exported = attached(control.ask(&Request::ExportBegin { volume: volume() }).unwrap());
     require_all(&exported.entries, "export");
-    let request = Request::ExportFile { volume: volume(), path: path(TABLES - 1, "frm") };
+    let request =
+        Request::ExportFile { volume: volume(), path: path(TABLES - 1, "frm"), with_damaged: false };
     assert_eq!(control.file(&request).unwrap(), b"");
     let reply = control.ask(&Request::ExportEnd { volume: volume() }).unwrap();
     assert!(matches!(reply, Reply::Done), "{reply:?}");

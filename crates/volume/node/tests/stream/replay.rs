@@ -246,6 +246,7 @@ fn check_all(recording: &Recording, address: SocketAddr, generation: u64) {
     let status = control.wait_state("ready");
     assert_eq!(status.reason, "");
     assert_eq!(status.counters["page_mismatches"], 0);
+    assert_eq!(status.quarantined, 0, "{:?}", status.quarantine);
     println!("{compared} pages compared; {:?}", status.counters);
     // Plain files are executed after the parser has seen them; attaching waits for them.
     for (path, contents) in &recording.plain {
@@ -328,7 +329,8 @@ fn check_export(recording: &Recording, address: SocketAddr) {
     let Reply::Attached(held) = reply else { panic!("{reply:?}") };
     assert_eq!(held.end_lsn, recording.end_lsn.0);
     for (path, contents) in &recording.plain {
-        let request = Request::ExportFile { volume: VOLUME.to_owned(), path: path.clone() };
+        let request =
+            Request::ExportFile { volume: VOLUME.to_owned(), path: path.clone(), with_damaged: false };
         assert_eq!(control.file(&request).unwrap(), *contents, "{path}");
     }
     assert!(held.entries.iter().any(|entry| entry.path == "ib_logfile0"));

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const FLAGS: SpaceFlags = SpaceFlags(0x15);
-const PAGE_LEN: usize = 16_384;
-const PAGE_NO: u32 = 4;
+pub const PAGE_LEN: usize = 16_384;
+pub const PAGE_NO: u32 = 4;
 
 fn with_protection(directory: &Path, protection: PageProtection) -> NodeOptions {
     let mut options = options(directory, SMALL);
@@ -27,15 +27,15 @@ fn with_protection(directory: &Path, protection: PageProtection) -> NodeOptions 
 }
 
 /// A volume `v` with all of its stream applied, on a node that has stopped.
-struct Prepared {
-    directory: tempfile::TempDir,
-    options: NodeOptions,
-    stream: Stream,
-    generation: u64,
+pub struct Prepared {
+    pub directory: tempfile::TempDir,
+    pub options: NodeOptions,
+    pub stream: Stream,
+    pub generation: u64,
 }
 
 /// `changes` changes of a page, of 1000 bytes each.
-fn prepare(protection: PageProtection, changes: u32) -> Prepared {
+pub fn prepare(protection: PageProtection, changes: u32) -> Prepared {
     let directory = tempfile::tempdir().unwrap();
     let options = with_protection(directory.path(), protection);
     let node = LocalNode::open(&options);
@@ -67,7 +67,7 @@ fn prepare(protection: PageProtection, changes: u32) -> Prepared {
 
 impl Prepared {
     /// The only page file with user pages in it: that of tablespace 5.
-    fn file(&self) -> PathBuf {
+    pub fn file(&self) -> PathBuf {
         let pages = self.directory.path().join("volumes/v/pages");
         let is_pages = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "pages");
         let mut files: Vec<_> =
@@ -76,15 +76,22 @@ impl Prepared {
         files.remove(0)
     }
 
-    fn stored(&self) -> Vec<u8> {
+    pub fn stored(&self) -> Vec<u8> {
         let mut page = vec![0; PAGE_LEN];
         let file = std::fs::File::open(self.file()).unwrap();
         file.read_exact_at(&mut page, u64::from(PAGE_NO) * PAGE_LEN as u64).unwrap();
         page
     }
 
+    /// Puts back a page.
+    pub fn store(&self, page: &[u8]) {
+        let file = std::fs::File::options().write(true).open(self.file()).unwrap();
+        file.write_all_at(page, u64::from(PAGE_NO) * PAGE_LEN as u64).unwrap();
+        file.sync_all().unwrap();
+    }
+
     /// Half of the page is from another write.
-    fn damage(&self) {
+    pub fn damage(&self) {
         assert!(verify(&self.stored(), FLAGS).is_ok());
         let file = std::fs::File::options().write(true).open(self.file()).unwrap();
         file.write_all_at(&[0xdb; 512], u64::from(PAGE_NO) * PAGE_LEN as u64 + 4096).unwrap();
@@ -92,7 +99,7 @@ impl Prepared {
         assert!(verify(&self.stored(), FLAGS).is_err());
     }
 
-    fn start(&mut self) -> (LocalNode, ControlClient) {
+    pub fn start(&mut self) -> (LocalNode, ControlClient) {
         let node = LocalNode::open(&self.options);
         let mut control = ControlClient::connect(node.address).unwrap();
         self.generation = control.attach("v").generation;
@@ -123,7 +130,8 @@ fn is_rebuilt(mut prepared: Prepared, last: u8) {
     prepared.damage();
     let held = control.ask(&Request::ExportBegin { volume: "v".to_owned() }).unwrap();
     assert!(matches!(held, Reply::Attached(_)), "{held:?}");
-    let request = Request::ExportFile { volume: "v".to_owned(), path: "d/t.ibd".to_owned() };
+    let request =
+        Request::ExportFile { volume: "v".to_owned(), path: "d/t.ibd".to_owned(), with_damaged: false };
     let exported = control.file(&request).unwrap();
     let at = PAGE_NO as usize * PAGE_LEN;
     assert_eq!(exported[at..at + PAGE_LEN], whole);

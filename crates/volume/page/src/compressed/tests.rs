@@ -93,6 +93,22 @@ fn other_algorithms_are_named() {
 }
 
 #[test]
+fn unknown_algorithms_are_recognised_in_images_and_flags() {
+    let page = page();
+    for algorithm in 1..=6 {
+        let is_known = algorithm <= 2;
+        let (flags, older) = (SpaceFlags(0x15 | algorithm << 5), SpaceFlags(1 << 16));
+        let image = full_crc32_image(&page, &[1; 900], false);
+        assert_eq!(has_known_algorithm(&image, flags), is_known, "{algorithm}");
+        let image = older_image(&page, u64::from(algorithm), &[1; 900]);
+        assert_eq!(has_known_algorithm(&image, older), is_known, "{algorithm}");
+        assert!(has_known_algorithm(&page, flags) && has_known_algorithm(&page, older), "not compressed");
+        assert_eq!(crate::Format::of_mariadb(flags).names_unknown_algorithm(), !is_known, "{algorithm}");
+        assert!(!crate::Format::of_mariadb(older).names_unknown_algorithm());
+    }
+}
+
+#[test]
 fn damaged_images_end_in_errors() {
     let page = page();
     let images = [

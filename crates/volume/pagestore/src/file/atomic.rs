@@ -79,16 +79,17 @@ impl FilePageStore {
         for together in pages.chunk_by(|a, b| is_short(a) && block_of(a) == block_of(b)) {
             let Some(first) = together.first() else { continue };
             let options = WriteOptions { stream: scratch.stream(first.object, first.page_no), untorn: true };
-            let _no_reader = object.io.write();
+            let at = if is_short(first) { block_of(first) * limits.min_len_bytes } else { offset(first) };
+            let end = at + limits.min_len_bytes.max(first.page.len() as u64);
+            let _no_reader = object.begin_write(at..end);
             let written = if is_short(first) {
-                let at = block_of(first) * limits.min_len_bytes;
                 let block = overlaid(file, at, limits.min_len_bytes, together, &mut scratch.run);
                 let block = block.map_err(PageStoreError::io("read a block of", &object.name))?;
                 file.write_with(at, block, options).map_err(error())?;
                 block.len()
             } else {
                 self.reach_page_end(object, file, first)?;
-                file.write_with(offset(first), first.page, options).map_err(error())?;
+                file.write_with(at, first.page, options).map_err(error())?;
                 first.page.len()
             };
             add(&self.home.counters.home_writes, 1);

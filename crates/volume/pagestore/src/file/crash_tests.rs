@@ -12,6 +12,9 @@ use super::ring::JOURNAL_NAME;
 use super::*;
 
 mod failures;
+mod lengths;
+mod lost;
+mod lost_slowly;
 mod power_cuts;
 mod retained;
 mod rings;

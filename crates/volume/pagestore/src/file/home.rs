@@ -7,12 +7,14 @@
 //! A write in a run may be torn by a crash and, if it fails, for readers too: before it starts, its pages are durable
 //! in the ring and pending, so that no reader reads them here.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use redoubt_storage::{StorageDir, StorageFile, Stream, WriteOptions};
+use redoubt_storage::{StorageDir, StorageFile, Stream, WriteOptions, is_lost_content};
 
+use super::found_lens::{self, Lens};
 use super::heat::Heat;
 use super::objects::{Object, Objects};
 use super::ring::{ImageLocation, RingReader};
@@ -83,15 +85,50 @@ impl Images for [PageWrite<'_>] {
     }
 }
 
-/// Images that are read back from the ring.
+/// A byte that the checksums of all page formats cover.
+const SPOILT_BYTE: usize = 64;
+
+/// Ensures that a damaged image fails its page checksum at home. It may be a whole image of an earlier lap, whose
+/// replacement the drive lost: nothing at home would tell that from the newest one.
+fn spoil(image: &mut [u8]) {
+    if let Some(byte) = image.get_mut(SPOILT_BYTE) {
+        *byte = !*byte;
+    }
+}
+
+/// Images that are read back from the ring. In place of a damaged one, the page that is at home goes there if it is this
+/// very image: a restart brings images home once more. Otherwise the damaged one goes home as it is, but never as a page
+/// that seems whole.
 pub(super) struct RingImages<'r> {
+    home: &'r Home,
     reader: &'r RingReader,
     pages: &'r [(ObjectId, u32, ImageLocation)],
 }
 
 impl<'r> RingImages<'r> {
-    pub fn new(reader: &'r RingReader, pages: &'r [(ObjectId, u32, ImageLocation)]) -> Self {
-        Self { reader, pages }
+    pub fn new(home: &'r Home, reader: &'r RingReader, pages: &'r [(ObjectId, u32, ImageLocation)]) -> Self {
+        Self { home, reader, pages }
+    }
+
+    /// An image that was not whole when it was read with others.
+    fn read_alone(
+        &self,
+        (object, page_no, location): (ObjectId, u32, ImageLocation),
+        image: &mut [u8],
+    ) -> Result<(), PageStoreError> {
+        // Once more: the fault may have been one of the transfer.
+        if self.reader.read_image_again(location, image)? {
+            return Ok(());
+        }
+        let at_home = match self.home.objects.get(object) {
+            Ok(object) => self.home.find_image(&object, page_no, location)?,
+            Err(_) => None,
+        };
+        match at_home {
+            Some(page) => image.copy_from_slice(&page),
+            None => spoil(image),
+        }
+        Ok(())
     }
 }
 
@@ -112,11 +149,16 @@ impl Images for RingImages<'_> {
                 0,
             );
             let mut rest = buffer.get_mut(from..).unwrap_or_default();
-            self.reader.read(first.at, rest)?;
-            for (object, page_no, location) in together {
+            let is_read = match self.reader.read(first.at, rest) {
+                Ok(()) => true,
+                Err(error) if error.is_lost_content() => false,
+                Err(error) => return Err(error),
+            };
+            for page in together {
+                let location = page.2;
                 let (image, after) = rest.split_at_mut(location.len as usize);
-                if crc32c::crc32c(image) != location.crc {
-                    return Err(self.reader.damaged(*object, *page_no, *location));
+                if !is_read || crc32c::crc32c(image) != location.crc {
+                    self.read_alone(*page, image)?;
                 }
                 rest = after;
             }
@@ -146,17 +188,84 @@ pub(super) struct Home {
     pub dir: Arc<dyn StorageDir>,
     pub objects: Objects,
     pub counters: Counters,
+    /// Lengths of files before pages of the journal were written to them.
+    found_lens: OnceLock<Lens>,
     max_open_files: usize,
 }
 
 impl Home {
     pub fn new(dir: Arc<dyn StorageDir>, ids: Vec<ObjectId>, max_open_files: usize) -> Self {
         let objects = Objects::new(ids, max_open_files);
-        Self { dir, objects, counters: Counters::default(), max_open_files }
+        Self { dir, objects, counters: Counters::default(), found_lens: OnceLock::new(), max_open_files }
     }
 
     pub fn file(&self, object: &Arc<Object>) -> Result<Arc<dyn StorageFile>, PageStoreError> {
         self.objects.file(&*self.dir, object)
+    }
+
+    /// Notes the lengths of the files of these pages, which are written home next when the store is opened. `earlier`: the
+    /// lengths of an earlier opening, which the caller has not seen. Durable for files that become longer.
+    pub fn note_lens(
+        &self,
+        pages: &[(ObjectId, u32, ImageLocation)],
+        mut earlier: Lens,
+    ) -> Result<(), PageStoreError> {
+        let mut ends: BTreeMap<ObjectId, u64> = BTreeMap::new();
+        for (object, page_no, image) in pages {
+            let end = ends.entry(*object).or_default();
+            *end = (*end).max((u64::from(*page_no) + 1) * u64::from(image.len));
+        }
+        let (mut lens, mut has_longer) = (Lens::default(), false);
+        for (id, end) in ends {
+            // Writing the pages will report what is wrong.
+            let len_bytes = self.objects.get(id).and_then(|object| self.len_bytes(&object));
+            let Ok(len_bytes) = len_bytes else { continue };
+            lens.insert(id, len_bytes);
+            if len_bytes < end && !earlier.contains_key(&id) {
+                earlier.insert(id, len_bytes);
+                has_longer = true;
+            }
+        }
+        if has_longer {
+            found_lens::store(&*self.dir, &earlier)?;
+        }
+        lens.extend(earlier);
+        let _ = self.found_lens.set(lens);
+        Ok(())
+    }
+
+    /// No page is written home, unless the lengths are noted. `earlier`: as for [`Home::note_lens`].
+    pub fn keep_lens(&self, earlier: Lens) {
+        let _ = self.found_lens.set(earlier);
+    }
+
+    /// Length of a file when the store was opened.
+    pub fn found_len_bytes(&self, object: &Object) -> Result<u64, PageStoreError> {
+        match self.found_lens.get().and_then(|lens| lens.get(&object.id)) {
+            Some(len_bytes) => Ok(*len_bytes),
+            None => self.len_bytes(object),
+        }
+    }
+
+    /// Length of a file. Keeps it not open.
+    pub fn len_bytes(&self, object: &Object) -> Result<u64, PageStoreError> {
+        self.dir.len_bytes_of(&object.name).map_err(PageStoreError::read(&object.name, 0))
+    }
+
+    /// The page at home, if it is this image. If the object is written meanwhile, it may be that only afterwards.
+    pub fn find_image(
+        &self,
+        object: &Arc<Object>,
+        page_no: u32,
+        image: ImageLocation,
+    ) -> Result<Option<Vec<u8>>, PageStoreError> {
+        let mut page = vec![0; image.len as usize];
+        let at = u64::from(page_no) * u64::from(image.len);
+        match self.file(object)?.read_at(at, &mut page) {
+            Ok(_) => Ok((crc32c::crc32c(&page) == image.crc).then_some(page)),
+            Err(error) if is_lost_content(&error) => Ok(None),
+            Err(source) => Err(PageStoreError::read(&object.name, at)(source)),
+        }
     }
 
     pub fn sync_file(&self, file: &dyn StorageFile, name: &str) -> Result<(), PageStoreError> {
@@ -248,7 +357,7 @@ impl Home {
         bytes: &[u8],
         stream: Stream,
     ) -> Result<(), PageStoreError> {
-        let _no_reader = object.io.write();
+        let _no_reader = object.begin_write(at..at + bytes.len() as u64);
         let options = WriteOptions { stream, untorn: false };
         file.write_with(at, bytes, options)
             .map_err(PageStoreError::io_or_no_space("write pages to", &object.name))?;

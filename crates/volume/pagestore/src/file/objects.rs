@@ -11,13 +11,15 @@
 //! is a leaf.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use redoubt_storage::{StorageDir, StorageFile};
-use redoubt_sync::{Mutex, MutexGuard, RwLock};
+use redoubt_sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 
+use super::lost::LostPages;
 use crate::ObjectId;
 use crate::error::PageStoreError;
 
@@ -27,8 +29,13 @@ const SUFFIX: &str = ".pages";
 pub(super) struct Object {
     pub id: ObjectId,
     pub name: String,
-    /// Locked for reading by readers of pages, for writing by writers, so that no read sees half a write.
+    /// Locked for reading by readers of pages, for writing by writers ([`Object::begin_write`]), so that no read sees half
+    /// a write.
     pub io: RwLock<()>,
+    /// Number of writes so far. Changes only with `io` locked.
+    pub writes: AtomicU64,
+    /// Pages that the drive cannot read.
+    pub lost: LostPages,
     /// Bytes were written that no sync has covered.
     pub has_unsynced: AtomicBool,
     /// Memory may show of the file what the disk does not hold: see [`Objects::distrust_memory`].
@@ -45,12 +52,22 @@ impl Object {
             id,
             name: file_name(id),
             io: RwLock::new(()),
+            writes: AtomicU64::new(0),
+            lost: LostPages::default(),
             has_unsynced: AtomicBool::new(false),
             is_distrusted: AtomicBool::new(false),
             handle: Mutex::new(None),
             last_used: AtomicU64::new(0),
             queued_at: AtomicU64::new(0),
         })
+    }
+
+    /// Keeps readers away while these bytes are written.
+    pub fn begin_write(&self, range: Range<u64>) -> RwLockWriteGuard<'_, ()> {
+        let no_reader = self.io.write();
+        self.writes.fetch_add(1, Ordering::AcqRel);
+        self.lost.written(range);
+        no_reader
     }
 
     fn open(&self, dir: &dyn StorageDir) -> Result<Arc<dyn StorageFile>, PageStoreError> {

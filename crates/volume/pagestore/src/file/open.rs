@@ -11,6 +11,7 @@ use std::sync::Arc;
 use redoubt_storage::format_version::version_before_0_1_0;
 use redoubt_storage::{StorageDir, StorageFile};
 
+use super::found_lens;
 use super::home::{Home, RingImages, Scratch, add};
 use super::identity::{Identity, JournalState};
 use super::pending::Pending;
@@ -115,12 +116,13 @@ pub(super) fn open_ring(
         }
     };
     if identity.state == JournalState::Needed {
-        if let Some(opened) = open_needed(home, wanted, identity.id, local)? {
+        if let Some(opened) = open_needed(home, wanted, identity.id, (local, names))? {
             return Ok(opened);
         }
         identity.state = JournalState::BeingMade;
         identity.store(wanted.pages)?;
     }
+    home.keep_lens(found_lens::load(wanted.pages, names)?);
     let ring = make(wanted, identity.id)?;
     Identity { state: JournalState::Needed, ..identity }.store(wanted.pages)?;
     Ok((ring, Pending::default()))
@@ -131,7 +133,7 @@ fn open_needed(
     home: &Home,
     wanted: &Wanted<'_>,
     id: u64,
-    local: Found,
+    (local, names): (Found, &[String]),
 ) -> Result<Option<(JournalRing, Pending)>, PageStoreError> {
     let (found, is_in_place) = match wanted.journal {
         None => (local, true),
@@ -172,11 +174,13 @@ fn open_needed(
     }
     let is_lazy = [wanted.protection, ring.protection()] == [PageProtection::Journal; 2];
     if stays && is_lazy {
+        home.keep_lens(found_lens::load(wanted.pages, names)?);
         ring.begin_life(ring.tail(), wanted.protection)?;
         return Ok(Some((ring, pending)));
     }
     let pages = pending.all();
-    home.write(&mut Scratch::default(), &RingImages::new(ring.reader(), &pages))?;
+    home.note_lens(&pages, found_lens::load(wanted.pages, names)?)?;
+    home.write(&mut Scratch::default(), &RingImages::new(home, ring.reader(), &pages))?;
     add(&home.counters.pages_replayed, pages.len() as u64);
     if !stays {
         return Ok(None);

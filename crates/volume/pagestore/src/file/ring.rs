@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use redoubt_storage::{StorageDir, StorageFile, Stream, WriteOptions};
 
+use super::lost::{self, Drive, Patience};
 use super::protection::PageProtection;
 use crate::error::PageStoreError;
 use crate::{ObjectId, PageWrite};
@@ -93,6 +94,57 @@ impl RingReader {
     pub fn read_image(&self, image: ImageLocation, page: &mut [u8]) -> Result<bool, PageStoreError> {
         self.read(image.at, page)?;
         Ok(crc32c::crc32c(page) == image.crc)
+    }
+
+    /// Reads from the drive, several times if it fails. False: it has lost some of the bytes, and all of them are zero.
+    fn read_again(&self, at: u64, buf: &mut [u8]) -> Result<bool, PageStoreError> {
+        let len = buf.len() as u64;
+        let (offset, left) = self.physical(at);
+        let patience = Patience::begin();
+        let mut tries = 0;
+        let error = loop {
+            // Without effect, the same bytes are read from memory.
+            let _ = self.file.drop_cache_of(offset, len.min(left));
+            let _ = self.file.drop_cache_of(RING_AT, len.saturating_sub(left));
+            tries += 1;
+            match self.read(at, buf) {
+                Ok(()) => return Ok(true),
+                Err(error) if error.is_lost_content() && tries < lost::TRIES && !patience.is_over() => {}
+                Err(error) => break error,
+            }
+        };
+        let drive = || lost::examine(&*self.file, offset..offset + len, patience);
+        if error.is_lost_content() && drive() == Drive::Works {
+            buf.fill(0);
+            return Ok(false);
+        }
+        Err(error)
+    }
+
+    /// [`RingReader::read_image`] from the drive. False also if the drive has lost the image.
+    pub fn read_image_again(&self, image: ImageLocation, page: &mut [u8]) -> Result<bool, PageStoreError> {
+        Ok(self.read_again(image.at, page)? && crc32c::crc32c(page) == image.crc)
+    }
+
+    /// The same, from memory if that has the whole image.
+    pub fn find_image(&self, image: ImageLocation, page: &mut [u8]) -> Result<bool, PageStoreError> {
+        match self.read_image(image, page) {
+            Ok(true) => Ok(true),
+            Err(error) if !error.is_lost_content() => Err(error),
+            _ => self.read_image_again(image, page),
+        }
+    }
+
+    /// Reads whole blocks. A block that the drive has lost is zero.
+    pub fn read_blocks(&self, at: u64, buf: &mut [u8]) -> Result<(), PageStoreError> {
+        match self.read(at, buf) {
+            Err(error) if error.is_lost_content() => {}
+            read => return read,
+        }
+        for (block, at) in buf.chunks_mut(BLOCK).zip((at..).step_by(BLOCK)) {
+            self.read_again(at, block)?;
+        }
+        Ok(())
     }
 
     /// The error for an image that is damaged.

@@ -164,7 +164,7 @@ impl FilePageStore {
         if pages.is_empty() {
             return Ok(());
         }
-        let images = RingImages::new(&self.reader, pages);
+        let images = RingImages::new(&self.home, &self.reader, pages);
         self.home.write(&mut writer.scratch, &images).map_err(fatal_in_ring)?;
         let mut pending = self.pending.write();
         for (object, page_no, _) in pages {
@@ -238,7 +238,7 @@ impl FilePageStore {
     }
 }
 
-/// Images that cannot be read from the ring cannot go home, so the ring gets no more room.
+/// If nothing can be read from the ring, no image can go home, so the ring gets no more room.
 fn fatal_in_ring(error: PageStoreError) -> PageStoreError {
     match error {
         PageStoreError::Read { file, source, .. } => {

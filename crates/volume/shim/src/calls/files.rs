@@ -334,6 +334,7 @@ fn forget_missing(library: &Library, path: &[u8], errno: Errno) -> Result<(), Er
     }
     // Its name is free, as after any unlink.
     library.content.deleted.forget(path);
+    library.content.stream.wanted_pages().forget(path);
     if library.tablespaces.files.known(path).is_some() {
         let _lock = library.content.names.lock_exclusive();
         library.forget(path);

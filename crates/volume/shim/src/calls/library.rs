@@ -130,6 +130,7 @@ impl Library {
     /// Nothing is at `path` any more.
     pub fn forget(&self, path: &[u8]) {
         self.content.deleted.forget(path);
+        self.content.stream.wanted_pages().forget(path);
         if let Some(tablespace) = self.tablespaces.files.known(path) {
             tablespace.forget_content(&self.content);
         }
@@ -142,6 +143,7 @@ impl Library {
     pub fn renamed(&self, from: &[u8], to: &[u8]) {
         self.forget(to);
         self.content.deleted.forget(from);
+        self.content.stream.wanted_pages().forget(from);
         self.tablespaces.files.renamed(from, to);
         self.redo_files.by_path.renamed(from, to);
         self.plain.renamed(from, to);

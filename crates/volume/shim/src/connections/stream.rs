@@ -30,6 +30,7 @@ use crate::base::real::Errno;
 use crate::connections::link::{LinkError, Peer};
 use crate::connections::trace::Trace;
 use crate::connections::unsent_file::OpenedFile;
+use crate::connections::wanted_pages::WantedPages;
 use queue::FrameQueue;
 use redoubt_commit_waiters::{CommitWaiters, WaitEnd};
 use redoubt_locks::IgnorePoison;
@@ -152,6 +153,7 @@ pub struct Stream {
     /// Whether writes to the log connection are packed, where that is left to this side.
     packing: Packing,
     trace: Trace,
+    wanted_pages: WantedPages,
 }
 
 impl Stream {
@@ -185,7 +187,13 @@ impl Stream {
             images_pending: AtomicU64::new(0),
             packing: Packing::default(),
             trace: Trace::default(),
+            wanted_pages: WantedPages::default(),
         })
+    }
+
+    /// Pages that the node requests whole.
+    pub const fn wanted_pages(&self) -> &WantedPages {
+        &self.wanted_pages
     }
 
     /// Address of the node, and identity of this server.

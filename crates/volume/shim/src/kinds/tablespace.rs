@@ -4,7 +4,8 @@
 //! page, in this order; the first rule that holds counts:
 //!
 //! 1. The page carries an encryption key version, and the node may not hold such pages in clear: refused.
-//! 2. Its page LSN is the end LSN of the last mini-transaction in the stream that changed it: dropped.
+//! 2. Its page LSN is the end LSN of the last mini-transaction in the stream that changed it: dropped, unless the node
+//!    requests it ([`wanted`]).
 //! 3. It is all zero (scrubbing of a freed page, or extension by writing zeros): dropped, and if the page is free,
 //!    the node gets a request to scrub it ([`scrub`]).
 //! 4. It lies in the doublewrite area: dropped.
@@ -30,6 +31,7 @@ pub mod export;
 mod known;
 mod recovery;
 mod scrub;
+mod wanted;
 
 use crate::base::message::{self, show};
 use crate::base::paths::absolute;
@@ -397,6 +399,11 @@ impl Tablespace {
             && !needs_image
             && content.dirty.take_if_explained(id, facts.lsn, page, hash)
         {
+            if self.sends_wanted(content, lock, (page_no, page), facts) {
+                self.take_out_of_cache(content, page_no);
+                self.bind(content, lock, id.space)?;
+                return self.send_image(content, lock, page_no, page, page_size).map(drop);
+            }
             content.need.raise(self.number, page_no, content.stream.end());
             counters.add(Counter::PageBytesDropped, page.len() as u64);
             counters.add(Counter::PagesDropped, 1);
@@ -461,6 +468,7 @@ impl Tablespace {
         // A page is written only after its redo, so writes before any redo come from the server's recovery.
         let is_recovered = content.family == Family::MySql && !content.dirty.has_observed();
         let end = content.stream.append(&StreamFrame::Image { path: &path, page_no, page, is_recovered })?;
+        content.stream.wanted_pages().remove(&path, page_no);
         content.need.raise(self.number, page_no, end);
         // Again: it may have been read ahead since, and before the image was in the stream.
         self.take_out_of_cache(content, page_no);
@@ -618,6 +626,7 @@ pub fn create(
         }
         let tablespace = tablespaces.at(path);
         if !existed || flags & libc::O_TRUNC != 0 {
+            content.stream.wanted_pages().forget(path);
             let frame = StreamFrame::Create { path, kind: FileKind::Tablespace, mode: status.mode };
             tablespace.sent(content.stream.append(&frame)?);
             tablespace.cut_cache(content, 0);

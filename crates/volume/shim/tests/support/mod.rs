@@ -68,6 +68,8 @@ pub struct Model {
     pub images: u64,
     /// Page reads answered.
     pub reads: u64,
+    /// Path and page number of the pages to request as images, once there is an image.
+    pub wanted: Vec<(Vec<u8>, u32)>,
     /// Close a connection after so many frames.
     pub cut_after_frames: Option<u64>,
     /// Connections closed.
@@ -184,11 +186,15 @@ impl Model {
     /// A connection that fails is noticed by its reader.
     fn notify_durable(&mut self) {
         let Some((socket, sent)) = &mut self.notices else { return };
-        let (kind, payload) = Notice::Durable(Seq(self.seq)).encode();
-        let mut out = Vec::new();
-        append_frame(&mut out, kind, *sent, &payload).unwrap();
-        *sent += 1;
-        let _ = socket.write_all(&out);
+        let wanted = if self.images > 0 { std::mem::take(&mut self.wanted) } else { Vec::new() };
+        let wanted = wanted.into_iter().map(|(path, page_no)| Notice::WantImage { path, page_no });
+        for notice in wanted.chain([Notice::Durable(Seq(self.seq))]) {
+            let (kind, payload) = notice.encode();
+            let mut out = Vec::new();
+            append_frame(&mut out, kind, *sent, &payload).unwrap();
+            *sent += 1;
+            let _ = socket.write_all(&out);
+        }
     }
 }
 

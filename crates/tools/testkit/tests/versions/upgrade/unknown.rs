@@ -50,8 +50,8 @@ const FILES: [Other; 7] = [
     Other {
         directory: "",
         name: "volume",
-        change: json::<1, 3>,
-        said: &["version 3", "up to 2", "newer Redoubt", "use that version"],
+        change: json::<1, 4>,
+        said: &["version 4", "up to 3", "newer Redoubt", "use that version"],
     },
     Other {
         directory: "",

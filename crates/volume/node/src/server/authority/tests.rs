@@ -9,7 +9,7 @@ fn volume_requests(volume: &str) -> Vec<Request> {
         Request::Fetch { volume: volume.clone(), path: path.clone() },
         Request::FetchTail { volume: volume.clone(), path: path.clone(), from_bytes: 1 },
         Request::ExportBegin { volume: volume.clone() },
-        Request::ExportFile { volume: volume.clone(), path },
+        Request::ExportFile { volume: volume.clone(), path, with_damaged: false },
         Request::ExportEnd { volume: volume.clone() },
         Request::View { volume, about: ViewRequest::Names { view: 0 } },
     ]

@@ -50,7 +50,7 @@ pub(super) fn check_held(volume: &Volume, held: &Export, facts: &Facts) -> Resul
                     return wrong(format!("{path} is held at {at}, where it is not there"));
                 };
                 let mut contents = vec![0; expected.len()];
-                volume.read_export(held, path, 0, &mut contents)?;
+                volume.read_export(held, path, 0, &mut contents, None)?;
                 if entry.len_bytes != expected.len() as u64 || contents != *expected {
                     let first = contents.iter().zip(expected).position(|(ours, theirs)| ours != theirs);
                     return wrong(format!(
@@ -77,7 +77,7 @@ pub(super) fn check_held(volume: &Volume, held: &Export, facts: &Facts) -> Resul
         for page_no in 0..PAGES {
             let mut page = vec![0; page_len];
             let offset = u64::from(page_no) * page_len as u64;
-            volume.read_export(held, path, offset, &mut page)?;
+            volume.read_export(held, path, offset, &mut page, None)?;
             let checked = facts.history().check_held(space, page_no, &page, at);
             checked.map_err(HeldError::Wrong)?;
         }

@@ -2,6 +2,7 @@
 //!
 //! The scan begins at the durable tail and continues from group to group. It ends at a header that is damaged, names
 //! another position, or has an epoch below that of the previous group (for the first group, the superblock's floor).
+//! A block that the drive has lost counts as damaged.
 //! Groups that the last group does not record as durable are checked image by image, and the first group with a wrong
 //! image ends the ring.
 //!
@@ -31,7 +32,7 @@ pub(super) fn scan(reader: &RingReader, superblock: &Superblock) -> Result<Found
     let mut head = superblock.tail;
     let mut block = vec![0; BLOCK];
     while head - superblock.tail + BLOCK as u64 <= reader.len_bytes {
-        reader.read(head, &mut block)?;
+        reader.read_blocks(head, &mut block)?;
         let Some((header, group)) = format::decode(&block) else { break };
         let epoch = groups.last().map_or(superblock.epoch_floor, |(last, _)| last.epoch);
         let is_next = header.identity == superblock.identity && header.at == head && header.epoch >= epoch;
@@ -65,7 +66,7 @@ fn images_are_whole(reader: &RingReader, group: &Group) -> Result<bool, PageStor
         return Ok(true);
     }
     let mut images = vec![0; (group.end - group.at) as usize - BLOCK];
-    reader.read(group.at + BLOCK as u64, &mut images)?;
+    reader.read_blocks(group.at + BLOCK as u64, &mut images)?;
     let mut rest = &images[..];
     for (_, entry) in group.entries() {
         let Some((image, after)) = rest.split_at_checked(entry.len as usize) else { return Ok(false) };
@@ -81,7 +82,7 @@ fn images_are_whole(reader: &RingReader, group: &Group) -> Result<bool, PageStor
 fn check_for_damage(reader: &RingReader, superblock: &Superblock, end: u64) -> Result<(), PageStoreError> {
     let reach = REACH.min(reader.len_bytes);
     let mut after = vec![0; reach as usize];
-    reader.read(end, &mut after)?;
+    reader.read_blocks(end, &mut after)?;
     for (block, at) in after.chunks_exact(BLOCK).zip((end..).step_by(BLOCK)) {
         let Some((header, _)) = format::decode(block) else { continue };
         let is_ours = header.identity == superblock.identity

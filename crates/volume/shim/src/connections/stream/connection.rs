@@ -226,6 +226,7 @@ impl Stream {
                     }
                 }
                 Ok(Notice::Trace { one_in }) => self.trace.set(one_in),
+                Ok(Notice::WantImage { path, page_no }) => self.wanted_pages.add(path, page_no),
                 Ok(Notice::NeedImage { path, page_no, lsn }) => {
                     self.images_pending.fetch_add(1, Ordering::AcqRel);
                     if self.images_wanted.send(ImageWanted { path, page_no, lsn }).is_err() {

@@ -1,0 +1,120 @@
+//! Pages that the node requests whole, because its own are damaged: the next write of each goes into the stream as an image,
+//! though redo explains it.
+//!
+//! A request ends when the page is sent as an image for any reason, and when its file is created, renamed or removed: it is
+//! about a page of the former file. The node repeats its requests when this server connects again. So a request that finds
+//! no room is dropped.
+
+use redoubt_locks::IgnorePoison;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// More than the node requests at once.
+const PAGES_MAX: usize = 16_384;
+
+/// See the module. Paths are relative to the data directory.
+#[derive(Debug, Default)]
+pub struct WantedPages {
+    pages: Mutex<FxHashMap<Vec<u8>, BTreeSet<u32>>>,
+    /// Number of pages, so that a write looks no further if there are none.
+    count: AtomicUsize,
+}
+
+impl WantedPages {
+    /// The node requests this page.
+    pub fn add(&self, path: Vec<u8>, page_no: u32) {
+        let mut pages = self.pages.lock().ignore_poison();
+        if self.count.load(Ordering::Acquire) < PAGES_MAX && pages.entry(path).or_default().insert(page_no) {
+            self.count.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether some page is wanted.
+    pub fn has_any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether this page is wanted.
+    pub fn contains(&self, path: &[u8], page_no: u32) -> bool {
+        let pages = self.pages.lock().ignore_poison();
+        pages.get(path).is_some_and(|of_file| of_file.contains(&page_no))
+    }
+
+    /// The page is not wanted any more.
+    pub fn remove(&self, path: &[u8], page_no: u32) {
+        if !self.has_any() {
+            return;
+        }
+        let mut pages = self.pages.lock().ignore_poison();
+        let Some(of_file) = pages.get_mut(path) else { return };
+        if of_file.remove(&page_no) {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+        }
+        if of_file.is_empty() {
+            pages.remove(path);
+        }
+    }
+
+    /// The file at `path`, or the files below that directory, are others from now on, or gone.
+    pub fn forget(&self, path: &[u8]) {
+        if !self.has_any() {
+            return;
+        }
+        let mut pages = self.pages.lock().ignore_poison();
+        pages.retain(|of, of_file| {
+            let is_meant =
+                of.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
+            if is_meant {
+                self.count.fetch_sub(of_file.len(), Ordering::AcqRel);
+            }
+            !is_meant
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wanted_page_is_wanted_until_it_is_removed() {
+        let wanted = WantedPages::default();
+        assert!(!wanted.has_any());
+        wanted.add(b"d/t.ibd".to_vec(), 3);
+        wanted.add(b"d/t.ibd".to_vec(), 3);
+        wanted.add(b"d/t.ibd".to_vec(), 4);
+        assert!(!wanted.contains(b"d/u.ibd", 3) && !wanted.contains(b"d/t.ibd", 5));
+        assert!(wanted.contains(b"d/t.ibd", 3) && wanted.contains(b"d/t.ibd", 3));
+        for _ in 0..2 {
+            wanted.remove(b"d/t.ibd", 3);
+            assert!(wanted.has_any() && !wanted.contains(b"d/t.ibd", 3));
+        }
+        wanted.remove(b"d/t.ibd", 4);
+        assert!(!wanted.has_any());
+    }
+
+    #[test]
+    fn requests_of_a_file_end_with_its_name() {
+        let wanted = WantedPages::default();
+        for path in [&b"d/t.ibd"[..], b"d/t.ibdx", b"d2/t.ibd"] {
+            wanted.add(path.to_vec(), 3);
+            wanted.add(path.to_vec(), 4);
+        }
+        wanted.forget(b"d/t.ibd");
+        assert!(!wanted.contains(b"d/t.ibd", 3) && wanted.contains(b"d/t.ibdx", 3));
+        wanted.forget(b"d");
+        assert!(!wanted.contains(b"d/t.ibdx", 3) && wanted.contains(b"d2/t.ibd", 4));
+        wanted.forget(b"d2/t.ibd");
+        assert!(!wanted.has_any());
+    }
+
+    #[test]
+    fn requests_beyond_the_limit_are_dropped() {
+        let wanted = WantedPages::default();
+        (0..=PAGES_MAX as u32).for_each(|page_no| wanted.add(b"d/t.ibd".to_vec(), page_no));
+        assert!(wanted.contains(b"d/t.ibd", PAGES_MAX as u32 - 1));
+        assert!(!wanted.contains(b"d/t.ibd", PAGES_MAX as u32));
+    }
+}
