@@ -13,8 +13,8 @@ const PARTS: [&str; 3] = ["log", "pages", "journal"];
 /// Names of the volumes, as far as the directory can be read.
 pub fn volumes(data: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(data.join("volumes")) else { return Vec::new() };
-    let mut paths: Vec<_> =
-        entries.flatten().map(|entry| entry.path()).filter(|path| path.join("volume").exists()).collect();
+    let is_volume = |path: &PathBuf| ["volume", "volume.copy"].iter().any(|name| path.join(name).exists());
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(is_volume).collect();
     paths.sort();
     paths
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use redoubt_node::checkpoint::CheckpointFiles;
+use redoubt_node::checkpoint::twice::copy_of;
 use redoubt_node::home::Folder;
 use redoubt_node::quarantine::Contents;
 use redoubt_node::volume::Identity;
@@ -43,13 +44,19 @@ fn names_file(content: &[u8], is_whole: bool) -> (Vec<u8>, u32) {
 
 fn put_names(directory: &Path, content: &[u8], is_whole: bool) {
     let (file, crc) = names_file(content, is_whole);
-    std::fs::write(directory.join("names-00000001"), &file).unwrap();
+    put(directory, "names-00000001", &file);
     let (len, base_len) = (file.len(), file.len() / 2);
     let names = format!(r#"{{"number":1,"base_len_bytes":{base_len},"len_bytes":{len},"crc":{crc}}}"#);
     let checkpoint = format!(
         r#"{{"format":2,"applied_seq":9,"applied_lsn":9,"log_start_seq":3,"log_start_lsn":3,"names":{names}}}"#
     );
-    std::fs::write(directory.join("checkpoint"), with_checksum(checkpoint.as_bytes())).unwrap();
+    put(directory, "checkpoint", &with_checksum(checkpoint.as_bytes()));
+}
+
+/// Writes a file and its copy.
+fn put(directory: &Path, name: &str, bytes: &[u8]) {
+    std::fs::write(directory.join(name), bytes).unwrap();
+    std::fs::write(directory.join(copy_of(name)), bytes).unwrap();
 }
 
 /// The target. Panics on a finding.
@@ -63,7 +70,7 @@ pub fn run(data: &[u8]) {
     let directory = directory();
     let folder = Folder::open(directory).unwrap();
     if flags & 1 != 0 {
-        std::fs::write(directory.join("volume"), &file).unwrap();
+        put(directory, "volume", &file);
         let Ok(identity) = Identity::read(&folder) else { return };
         identity.write(&folder).unwrap();
         let again = Identity::read(&folder).expect("what was written can be read");
@@ -71,7 +78,7 @@ pub fn run(data: &[u8]) {
         return;
     }
     if flags & 4 == 0 {
-        std::fs::write(directory.join("checkpoint"), &file).unwrap();
+        put(directory, "checkpoint", &file);
     } else {
         put_names(directory, content, is_whole);
     }

@@ -146,7 +146,8 @@ pub fn run(data: &[u8]) {
     assert!(*read.names == *names && read.applied == end);
     for entry in std::fs::read_dir(directory).unwrap() {
         let name = entry.unwrap().file_name();
-        let is_known = ["plain", "checkpoint", "names-00000001"].iter().any(|known| name == *known);
+        let known = ["plain", "checkpoint", "checkpoint.copy", "names-00000001", "names-00000001.copy"];
+        let is_known = known.iter().any(|known| name == *known);
         assert!(is_known, "{name:?} is outside of the plain files' directory");
     }
     std::fs::remove_dir_all(&place).unwrap();

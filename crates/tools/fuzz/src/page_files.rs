@@ -14,6 +14,7 @@ use redoubt_storage::sim::SimDisk;
 
 const JOURNAL: &str = "pages.journal";
 const IDENTITY: &str = "pages.identity";
+const IDENTITY_COPY: &str = "pages.identity.copy";
 const PAGE: usize = 4096;
 const BLOCK: usize = 4096;
 const CRC_AT: usize = 64;
@@ -71,6 +72,7 @@ pub fn run(data: &[u8]) {
             content[24..28].copy_from_slice(&crc.to_le_bytes());
         }
         replace(&disk, IDENTITY, &content);
+        replace(&disk, IDENTITY_COPY, &content);
     } else {
         disk.damage(JOURNAL, 0, |content| {
             content.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
@@ -82,7 +84,7 @@ pub fn run(data: &[u8]) {
             }
         });
         if flags & 4 != 0 {
-            let _ = disk.remove(IDENTITY);
+            let _ = (disk.remove(IDENTITY), disk.remove(IDENTITY_COPY));
         }
     }
     let Ok(store) = FilePageStore::open_on(Arc::new(disk), None, options()) else { return };

@@ -5,6 +5,8 @@
 //! | `checkpoint` | A, the start of the required log, and the names that belong to A; replaced atomically |
 //! | `names-*` | the names: all of them at one checkpoint, then the changes up to each later one ([`names_file`]) |
 //!
+//! Each has a copy, `checkpoint.copy` and `names-*.copy`: without them a volume is of no use ([`twice`]).
+//!
 //! `checkpoint` has the CRC-32C (8 hex) of the rest in its first line, then JSON. It is written when the pages and
 //! plain files up to A, and the names that it refers to, are durable, and before anything older is given up. The part
 //! of a names file past the end in the checkpoint is left over from a checkpoint that was not written, and is ignored.
@@ -15,8 +17,9 @@
 //! Builds before 0.1.0 wrote format 1, which had all the names in `checkpoint`, and no names file. It is refused.
 
 pub mod names_file;
+pub mod twice;
 
-use crate::error::NodeError;
+use crate::error::{Kind, NodeError};
 use crate::home::Folder;
 use crate::mark::Point;
 use crate::namespace::{NameChange, Namespace};
@@ -29,6 +32,7 @@ use redoubt_wire::Seq;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
+use twice::{read_twice, write_twice};
 
 const FORMAT: u32 = 2;
 const FILE_NAME: &str = "checkpoint";
@@ -88,7 +92,7 @@ impl CheckpointFiles {
     /// # Errors
     /// [`NodeError::Io`] or [`NodeError::Damaged`].
     pub fn open(directory: &Folder) -> Result<(Self, NodeCheckpoint), NodeError> {
-        let body = read_checked(directory, FILE_NAME)?;
+        let body = read_twice(directory, FILE_NAME)?;
         check_format(directory, FILE_NAME, &body, FORMAT..=FORMAT)?;
         let stored: Stored = parse(directory, FILE_NAME, &body)?;
         let (names_file, names) = NamesFile::open(directory, stored.names)?;
@@ -101,6 +105,14 @@ impl CheckpointFiles {
         let lists_files = stored.lists_files;
         let files = Self { directory: directory.clone(), names: Some(names_file), next_number, lists_files };
         Ok((files, checkpoint))
+    }
+
+    /// Writes a lost copy of the checkpoint again. One of the names comes with the next checkpoint.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn renew(&self) -> Result<(), NodeError> {
+        twice::renew(&self.directory, FILE_NAME)
     }
 
     /// The checkpoint that was read is of a build that keeps the list of stored files. Any other changes files without it.
@@ -126,17 +138,24 @@ impl CheckpointFiles {
                 names.append(changes)?;
                 None
             }
-            _ => {
+            names => {
                 let number = self.next_number;
                 self.next_number += 1;
-                let renewed = NamesFile::create(&self.directory, number, &all())?;
-                if is_planted(Bug::NamesRemovedEarly) {
-                    remove_names_but(&self.directory, Some(number));
-                    thread::sleep(Duration::from_millis(50));
+                match (NamesFile::create(&self.directory, number, &all()), names) {
+                    (Err(error), Some(names)) if error.kind() == Kind::Retry && names.can_append() => {
+                        names.append(changes)?;
+                        None
+                    }
+                    (created, _) => Some(created?),
                 }
-                Some(renewed)
             }
         };
+        if let Some(renewed) = &renewed
+            && is_planted(Bug::NamesRemovedEarly)
+        {
+            remove_names_but(&self.directory, Some(renewed.number()));
+            thread::sleep(Duration::from_millis(50));
+        }
         let Some(end) = renewed.as_ref().or(self.names.as_ref()).map(NamesFile::end) else { return Ok(()) };
         let stored = Stored {
             format: FORMAT,
@@ -149,7 +168,7 @@ impl CheckpointFiles {
         };
         let body = serde_json::to_vec(&stored)
             .map_err(|error| NodeError::io("encode", self.directory.path().join(FILE_NAME), error.into()))?;
-        write_checked(&self.directory, FILE_NAME, &body)?;
+        write_twice(&self.directory, FILE_NAME, &body)?;
         if renewed.is_some() {
             self.names = renewed;
             self.remove_leftovers();
@@ -211,6 +230,12 @@ pub fn parse<'a, T: Deserialize<'a>>(directory: &Folder, name: &str, body: &'a [
 /// # Errors
 /// [`NodeError::Io`].
 pub fn write_checked(directory: &Folder, name: &str, body: &[u8]) -> Result<(), NodeError> {
+    write_file(directory, name, body)?;
+    directory.sync()
+}
+
+/// The same, but the name is durable only with the next sync of the directory.
+fn write_file(directory: &Folder, name: &str, body: &[u8]) -> Result<(), NodeError> {
     let temporary = format!("{name}.new");
     let mut bytes = format!("{:08x}\n", crc32c::crc32c(body)).into_bytes();
     bytes.extend_from_slice(body);
@@ -221,8 +246,7 @@ pub fn write_checked(directory: &Folder, name: &str, body: &[u8]) -> Result<(), 
         file.sync_data()?;
         directory.dir().rename(&temporary, name)
     };
-    write().map_err(|error| NodeError::io("write", directory.path().join(name), error))?;
-    directory.sync()
+    write().map_err(|error| NodeError::io("write", directory.path().join(name), error))
 }
 
 /// Reads what [`write_checked`] wrote.

@@ -530,6 +530,10 @@ impl PageStore for FilePageStore {
         self.home.found_len_bytes(&object)
     }
 
+    fn has_lost_images(&self, object: ObjectId) -> bool {
+        self.home.lost_images.get().is_some_and(|objects| objects.contains(&object))
+    }
+
     fn forget_found_lens(&self) -> Result<(), PageStoreError> {
         found_lens::remove(&*self.home.dir)
     }

@@ -244,6 +244,12 @@ pub trait PageStore: Send + Sync {
         self.len_bytes(object)
     }
 
+    /// When the store was opened, the journal had pages of this object, and the object had no file. They are lost, also if
+    /// its file comes back.
+    fn has_lost_images(&self, _object: ObjectId) -> bool {
+        false
+    }
+
     /// The lengths of [`PageStore::found_len_bytes`] were compared, and the findings are durable. Until then, the next
     /// opening tells the same lengths.
     ///

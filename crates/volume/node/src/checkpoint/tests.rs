@@ -38,20 +38,50 @@ fn a_checkpoint_survives_the_round_trip_and_any_damage_is_found() {
     write(&mut files, &next, &names.take_changes()).unwrap();
     assert!(same(&CheckpointFiles::open(&folder).unwrap().1, &next));
 
-    let path = directory.path().join(FILE_NAME);
+    let [path, copy] =
+        [FILE_NAME.to_owned(), twice::copy_of(FILE_NAME)].map(|name| directory.path().join(name));
     let good = std::fs::read(&path).unwrap();
     for at in (0..good.len()).step_by(7) {
         let mut bad = good.clone();
         bad[at] ^= 1;
-        std::fs::write(&path, &bad).unwrap();
-        assert!(CheckpointFiles::open(&folder).is_err() || at == 8, "byte {at}");
-        std::fs::write(&path, &good[..at]).unwrap();
-        assert!(CheckpointFiles::open(&folder).is_err(), "cut at {at}");
+        for bad in [&bad, &good[..at]] {
+            std::fs::write(&path, bad).unwrap();
+            std::fs::write(&copy, &good).unwrap();
+            assert!(same(&CheckpointFiles::open(&folder).unwrap().1, &next), "byte {at}");
+            std::fs::write(&copy, bad).unwrap();
+            assert!(CheckpointFiles::open(&folder).is_err() || at == 8, "byte {at}");
+        }
     }
     std::fs::write(&path, &good).unwrap();
-    std::fs::remove_file(directory.path().join(FIRST_NAMES_FILE)).unwrap();
+    assert!(same(&CheckpointFiles::open(&folder).unwrap().1, &next), "the first one counts");
+    CheckpointFiles::open(&folder).unwrap().0.renew().unwrap();
+    assert_eq!(std::fs::read(&copy).unwrap(), good);
+    for name in [FIRST_NAMES_FILE.to_owned(), twice::copy_of(FIRST_NAMES_FILE)] {
+        std::fs::remove_file(directory.path().join(name)).unwrap();
+    }
     let error = CheckpointFiles::open(&folder).err().unwrap();
     assert!(error.to_string().contains("restore the volume from an export"), "{error}");
+}
+
+#[test]
+fn names_without_a_copy_go_on_without_room_for_new_ones() {
+    let disk = SimDisk::new(1);
+    let folder = Folder::new(Arc::new(disk.clone()), Path::new("simulated"));
+    CheckpointFiles::create(&folder, &Namespace::default()).unwrap();
+    folder.remove(&twice::copy_of(FIRST_NAMES_FILE)).unwrap();
+    let (mut files, mut last) = open_sim(&disk);
+    let mut random = fastrand::Rng::with_seed(1);
+    for name in ["names-00000002", "names-00000003.copy"] {
+        let (name, error) = (name.to_owned(), std::io::ErrorKind::StorageFull);
+        disk.inject(Fault { kind: OpKind::Write, name, skip: 0, error });
+        assert!(write_some(&mut files, &mut last, 1, &mut random).is_none());
+        assert_eq!(disk.clear_faults(), 0);
+        let names = redoubt_storage::StorageDir::list(&disk).unwrap();
+        let names = names.iter().filter(|name| name.starts_with("names-"));
+        assert_eq!(names.collect::<Vec<_>>(), [FIRST_NAMES_FILE]);
+        assert!(same(&open_sim(&disk).1, &last));
+    }
+    check_after(&disk, &last, None, &mut random);
 }
 
 #[test]
@@ -136,7 +166,7 @@ fn check_after(
     let (_, again) = open_sim(&disk.after_power_cut());
     assert!(same(&again, &read), "what was written after the crash");
     let names = redoubt_storage::StorageDir::list(disk).unwrap();
-    assert_eq!(names.iter().filter(|name| name.starts_with("names-")).count(), 1, "{names:?}");
+    assert_eq!(names.iter().filter(|name| name.starts_with("names-")).count(), 2, "{names:?}");
 }
 
 #[test]

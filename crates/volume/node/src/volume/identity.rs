@@ -1,8 +1,10 @@
 //! Identity of a volume and of its writer: a random id, and the generation that fences old writers.
 //!
-//! One small file, `volume`, replaced atomically before a new generation is given out.
+//! One small file, `volume`, replaced atomically before a new generation is given out, and its copy `volume.copy`
+//! ([`crate::checkpoint::twice`]).
 
-use crate::checkpoint::{check_format, parse, read_checked, write_checked};
+use crate::checkpoint::twice::{read_twice, renew, write_twice};
+use crate::checkpoint::{check_format, parse};
 use crate::error::NodeError;
 use crate::home::{Folder, Home};
 use redoubt_redo::Family;
@@ -116,7 +118,7 @@ impl Identity {
     /// # Errors
     /// [`NodeError::Io`], [`NodeError::Damaged`].
     pub fn read(directory: &Folder) -> Result<Self, NodeError> {
-        let body = read_checked(directory, FILE_NAME)?;
+        let body = read_twice(directory, FILE_NAME)?;
         check_format(directory, FILE_NAME, &body, FORMAT_OF_0_1_0..=FORMAT)?;
         parse(directory, FILE_NAME, &body)
     }
@@ -138,12 +140,13 @@ impl Identity {
         }
     }
 
-    /// Writes it again if an earlier build gave it a format that its content does not allow.
+    /// Writes it again if an earlier build gave it a format that its content does not allow, or if one of the two files is
+    /// lost.
     ///
     /// # Errors
     /// [`NodeError::Io`].
     pub fn raise_format(&self, directory: &Folder) -> Result<(), NodeError> {
-        if self.format < self.needed_format() { self.write(directory) } else { Ok(()) }
+        if self.format < self.needed_format() { self.write(directory) } else { renew(directory, FILE_NAME) }
     }
 
     /// Writes it durably, with the format that its content needs.
@@ -153,7 +156,7 @@ impl Identity {
     pub fn write(&self, directory: &Folder) -> Result<(), NodeError> {
         let body = serde_json::to_vec(&Self { format: self.needed_format(), ..self.clone() })
             .map_err(|error| NodeError::io("encode", directory.path().join(FILE_NAME), error.into()))?;
-        write_checked(directory, FILE_NAME, &body)
+        write_twice(directory, FILE_NAME, &body)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The format of the file `volume`: the oldest one whose nodes can open the volume.
 
 use super::*;
+use crate::checkpoint::write_checked;
 
 fn folder(directory: &tempfile::TempDir) -> Folder {
     Folder::open(directory.path()).unwrap()
@@ -57,6 +58,36 @@ fn raise_format_rewrites_only_a_file_of_an_earlier_build() {
         assert_eq!((after.format, after.generation, after.newest_server), (expected, 7, server(newest)));
         assert_eq!(std::fs::read(&path).unwrap() == before, expected == 1, "{newest}");
     }
+}
+
+#[test]
+fn lost_identity_is_read_from_its_copy_and_written_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = folder(&directory);
+    let identity = Identity { generation: 7, ..Identity::new() };
+    identity.write(&own).unwrap();
+    let paths = [FILE_NAME.to_owned(), crate::checkpoint::twice::copy_of(FILE_NAME)]
+        .map(|name| directory.path().join(name));
+    let good = std::fs::read(&paths[0]).unwrap();
+    for path in &paths {
+        for damaged in [None, Some(&b"damaged"[..]), Some(&b""[..])] {
+            match damaged {
+                Some(bytes) => std::fs::write(path, bytes).unwrap(),
+                None => std::fs::remove_file(path).unwrap(),
+            }
+            let read = Identity::read(&own).unwrap();
+            assert_eq!(read.volume_id, identity.volume_id);
+            read.raise_format(&own).unwrap();
+            assert_eq!(paths.each_ref().map(|path| std::fs::read(path).unwrap()), [&good[..], &good[..]]);
+        }
+    }
+    // A later one than its copy counts.
+    let later = Identity { generation: 8, ..identity };
+    later.write(&own).unwrap();
+    std::fs::write(&paths[1], &good).unwrap();
+    assert_eq!(Identity::read(&own).unwrap().generation, 8);
+    paths.iter().for_each(|path| std::fs::write(path, b"damaged").unwrap());
+    Identity::read(&own).unwrap_err();
 }
 
 #[test]

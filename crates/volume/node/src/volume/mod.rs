@@ -191,6 +191,7 @@ impl Volume {
         let log = home.log(&identity.volume_id, options)?;
         let (store, description) = home.pages(&identity.volume_id, options)?;
         identity.raise_format(&own)?;
+        files.renew()?;
         say_opened(name, &log, &*store, &description);
         let noted = Frozen::read(&own, &identity)?;
         let log_extent = LogExtent::of(&log, identity.frozen_changes_end);

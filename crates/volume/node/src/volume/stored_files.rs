@@ -142,12 +142,15 @@ impl Short {
         };
         let pages = self.missing_pages(names);
         let is_whole_object = pages.is_none();
+        // A cut file that is long again may have holes, and which pages it lacked is not known. A missing file that is there
+        // again may lack pages that only the journal had.
+        let is_complete = self.len_bytes.is_none() && !store.has_lost_images(self.object);
+        let can_return = !is_whole_object || is_complete;
         let of = |page_no| DamagedPage {
             key: PageKey::new(self.object, page_no),
             page_id: PageId::new(space, page_no),
             is_whole_object,
-            // A cut file that is long again may have holes, and its pages are not known.
-            found_at: (!is_whole_object || self.len_bytes.is_none()).then_some(applied.seq),
+            found_at: can_return.then_some(applied.seq),
             // Before A: in the state at A it is not whole.
             lsn: Lsn(applied.lsn.0.saturating_sub(1)),
             reason: reason.clone(),

@@ -386,6 +386,10 @@ impl PageStore for WatchedStore {
         self.store.found_len_bytes(object)
     }
 
+    fn has_lost_images(&self, object: ObjectId) -> bool {
+        self.store.has_lost_images(object)
+    }
+
     fn forget_found_lens(&self) -> Result<(), PageStoreError> {
         self.store.forget_found_lens()
     }

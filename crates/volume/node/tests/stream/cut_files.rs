@@ -4,6 +4,7 @@ use super::encoder::MtrWriter;
 use super::protocol::changed;
 use super::quarantine::{OTHER_PAGE, start};
 use super::rescue::{PAGE_LEN, PAGE_NO, Prepared, prepare};
+use super::stored_files::quarantined_at_start;
 use redoubt_pagestore::PageProtection;
 use redoubt_redo::mariadb::CheckpointBlock;
 use redoubt_wire::Seq;
@@ -121,4 +122,18 @@ fn page_that_a_read_found_leaves_the_list_with_a_cut() {
     running.wait_quarantined(0);
     drop(client);
     running.stop();
+}
+
+#[test]
+fn missing_file_with_pages_in_the_journal_does_not_come_back() {
+    let mut prepared = prepare(PageProtection::Journal, 20);
+    change(&mut prepared, 11);
+    assert_eq!(quarantined_at_start(&prepared), 0);
+    let file = prepared.file();
+    let away = prepared.directory.path().join("away");
+    std::fs::rename(&file, &away).unwrap();
+    assert_eq!(quarantined_at_start(&prepared), 1);
+    // The journal may have given its pages up meanwhile.
+    std::fs::rename(&away, &file).unwrap();
+    assert_eq!(quarantined_at_start(&prepared), 1);
 }

@@ -97,7 +97,7 @@ fn pages_of_a_short_file_are_back_when_it_is_put_back() {
 }
 
 /// Opens the volume without a server, so that its log gets no frame. Returns how much is set aside when all is applied.
-fn quarantined_at_start(prepared: &Prepared) -> u64 {
+pub fn quarantined_at_start(prepared: &Prepared) -> u64 {
     let node = LocalNode::open(&prepared.options);
     let mut control = ControlClient::connect(node.address).unwrap();
     let held = control.ask(&Request::ExportBegin { volume: "v".to_owned() }).unwrap();

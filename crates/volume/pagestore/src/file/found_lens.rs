@@ -12,7 +12,7 @@
 //!
 //! It is replaced as a whole. A damaged one counts as none: then the file hides nothing but what it was to protect.
 
-use redoubt_storage::StorageDir;
+use redoubt_storage::{StorageDir, is_lost_content};
 use rustc_hash::FxHashMap;
 
 use super::ring::{u32_at, u64_at};
@@ -55,12 +55,18 @@ pub(super) fn load(dir: &dyn StorageDir, names: &[String]) -> Result<Lens, PageS
     if !names.iter().any(|name| name == NAME) {
         return Ok(Lens::default());
     }
-    let file = dir.open(NAME).map_err(PageStoreError::read(NAME, 0))?;
-    let len_bytes = file.len_bytes().map_err(PageStoreError::read(NAME, 0))?;
-    let mut bytes = vec![0; len_bytes as usize];
-    let n = file.read_at(0, &mut bytes).map_err(PageStoreError::read(NAME, 0))?;
-    bytes.truncate(n);
-    Ok(decode(&bytes).unwrap_or_default())
+    let read = || -> std::io::Result<Vec<u8>> {
+        let file = dir.open(NAME)?;
+        let mut bytes = vec![0; file.len_bytes()? as usize];
+        let n = file.read_at(0, &mut bytes)?;
+        bytes.truncate(n);
+        Ok(bytes)
+    };
+    match read() {
+        Ok(bytes) => Ok(decode(&bytes).unwrap_or_default()),
+        Err(error) if is_lost_content(&error) => Ok(Lens::default()),
+        Err(error) => Err(PageStoreError::read(NAME, 0)(error)),
+    }
 }
 
 /// Writes the file, durably.

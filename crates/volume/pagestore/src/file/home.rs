@@ -7,7 +7,7 @@
 //! A write in a run may be torn by a crash and, if it fails, for readers too: before it starts, its pages are durable
 //! in the ring and pending, so that no reader reads them here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -190,13 +190,16 @@ pub(super) struct Home {
     pub counters: Counters,
     /// Lengths of files before pages of the journal were written to them.
     found_lens: OnceLock<Lens>,
+    /// Objects without a file that had pages in the journal when the store was opened.
+    pub lost_images: OnceLock<BTreeSet<ObjectId>>,
     max_open_files: usize,
 }
 
 impl Home {
     pub fn new(dir: Arc<dyn StorageDir>, ids: Vec<ObjectId>, max_open_files: usize) -> Self {
         let objects = Objects::new(ids, max_open_files);
-        Self { dir, objects, counters: Counters::default(), found_lens: OnceLock::new(), max_open_files }
+        let (counters, found_lens, lost_images) = (Counters::default(), OnceLock::new(), OnceLock::new());
+        Self { dir, objects, counters, found_lens, lost_images, max_open_files }
     }
 
     pub fn file(&self, object: &Arc<Object>) -> Result<Arc<dyn StorageFile>, PageStoreError> {

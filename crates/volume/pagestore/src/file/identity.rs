@@ -11,17 +11,19 @@
 //! | 16 | 8 | identity, a random number |
 //! | 24 | 4 | CRC-32C of bytes 0..24 |
 //!
-//! It is replaced as a whole: written under another name, synced, renamed.
+//! It is replaced as a whole: written under another name, synced, renamed. `pages.identity.copy` has the same, in case that
+//! one of the two files is lost.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use redoubt_storage::StorageDir;
 use redoubt_storage::format_version::unknown_version;
+use redoubt_storage::{StorageDir, is_lost_content};
 
 use super::ring::{u32_at, u64_at};
 use crate::error::PageStoreError;
 
 const NAME: &str = "pages.identity";
+const COPY_NAME: &str = "pages.identity.copy";
 const NEW_NAME: &str = "pages.identity.new";
 const MAGIC: [u8; 8] = *b"RDBTPGID";
 const VERSION: u32 = 1;
@@ -77,35 +79,84 @@ impl Identity {
         is_whole.then_some(Self { id: u64_at(bytes, 16)?, state })
     }
 
-    /// Reads the file, if there is one.
+    /// Reads the file, or its copy if that is lost. `None`: there is neither.
     pub fn load(dir: &dyn StorageDir, names: &[String]) -> Result<Option<Self>, PageStoreError> {
-        if !names.iter().any(|name| name == NAME) {
-            return Ok(None);
+        let first = read(dir, names, NAME)?;
+        let second = match first {
+            Read::Whole(identity) => return Ok(Some(identity)),
+            Read::OtherVersion(version) => return Err(bad(unknown_version(u64::from(version), VERSION))),
+            Read::Damaged | Read::Missing => read(dir, names, COPY_NAME)?,
+        };
+        match (first, second) {
+            (_, Read::Whole(identity)) => Ok(Some(identity)),
+            (Read::Missing, _) => Ok(None),
+            _ => Err(bad("it is damaged, and so is its copy: restore one of them".to_owned())),
         }
-        let file = dir.open(NAME).map_err(PageStoreError::read(NAME, 0))?;
-        let mut bytes = [0; LEN];
-        let n = file.read_at(0, &mut bytes).map_err(PageStoreError::read(NAME, 0))?;
-        let bytes = bytes.get(..n).unwrap_or_default();
-        Self::decode(bytes).map(Some).ok_or_else(|| {
-            let version = u32_at(bytes, 8).filter(|&version| bytes.starts_with(&MAGIC) && version != VERSION);
-            let reason = match version {
-                Some(version) => unknown_version(u64::from(version), VERSION),
-                None => "it is damaged: restore it from a copy".to_owned(),
-            };
-            PageStoreError::BadFile { file: NAME.into(), reason }
-        })
     }
 
-    /// Writes the file, durably.
+    /// Writes the files again if one of them is not this identity. Without room that is put off.
+    pub fn renew(self, dir: &dyn StorageDir, names: &[String]) -> Result<(), PageStoreError> {
+        for name in [NAME, COPY_NAME] {
+            if !matches!(read(dir, names, name)?, Read::Whole(identity) if identity == self) {
+                return match self.store(dir) {
+                    Err(PageStoreError::NoSpace { .. }) => Ok(()),
+                    stored => stored,
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the file and its copy, durably. The copy first: it must never be the older one, since it may count as soon as
+    /// the file is lost.
     pub fn store(self, dir: &dyn StorageDir) -> Result<(), PageStoreError> {
         let names = dir.list().map_err(PageStoreError::io("list", "the page directory"))?;
-        if names.iter().any(|name| name == NEW_NAME) {
-            dir.remove(NEW_NAME).map_err(PageStoreError::io("remove", NEW_NAME))?;
+        for name in [COPY_NAME, NAME] {
+            if names.iter().any(|name| name == NEW_NAME) {
+                match dir.remove(NEW_NAME) {
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    removed => removed.map_err(PageStoreError::io("remove", NEW_NAME))?,
+                }
+            }
+            let file = dir.create(NEW_NAME).map_err(PageStoreError::io_or_no_space("create", NEW_NAME))?;
+            let written = file.write_at(0, &self.encode());
+            written.map_err(PageStoreError::io_or_no_space("write", NEW_NAME))?;
+            file.sync_all().map_err(PageStoreError::io("sync", NEW_NAME))?;
+            dir.rename(NEW_NAME, name).map_err(PageStoreError::io("rename", NEW_NAME))?;
         }
-        let file = dir.create(NEW_NAME).map_err(PageStoreError::io_or_no_space("create", NEW_NAME))?;
-        file.write_at(0, &self.encode()).map_err(PageStoreError::io_or_no_space("write", NEW_NAME))?;
-        file.sync_all().map_err(PageStoreError::io("sync", NEW_NAME))?;
-        dir.rename(NEW_NAME, NAME).map_err(PageStoreError::io("rename", NEW_NAME))?;
         dir.sync().map_err(PageStoreError::io("sync the directory of", NAME))
     }
+}
+
+/// One of the two files.
+enum Read {
+    Missing,
+    Damaged,
+    OtherVersion(u32),
+    Whole(Identity),
+}
+
+fn read(dir: &dyn StorageDir, names: &[String], name: &str) -> Result<Read, PageStoreError> {
+    if !names.iter().any(|other| other == name) {
+        return Ok(Read::Missing);
+    }
+    let mut bytes = [0; LEN];
+    let file = dir.open(name).map_err(PageStoreError::read(name, 0))?;
+    let n = match file.read_at(0, &mut bytes) {
+        Err(error) if is_lost_content(&error) => return Ok(Read::Damaged),
+        read => read.map_err(PageStoreError::read(name, 0))?,
+    };
+    let bytes = bytes.get(..n).unwrap_or_default();
+    let version = u32_at(bytes, 8).filter(|&version| bytes.starts_with(&MAGIC) && version != VERSION);
+    let is_intact =
+        u32_at(bytes, CRC_AT).zip(bytes.get(..CRC_AT)).is_some_and(|(crc, body)| crc == crc32c::crc32c(body));
+    Ok(match (Identity::decode(bytes), version) {
+        (Some(identity), _) => Read::Whole(identity),
+        (None, Some(version)) if is_intact => Read::OtherVersion(version),
+        (None, _) => Read::Damaged,
+    })
+}
+
+fn bad(reason: String) -> PageStoreError {
+    PageStoreError::BadFile { file: NAME.into(), reason }
 }

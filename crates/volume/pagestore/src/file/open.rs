@@ -6,6 +6,7 @@
 //! once all pages are at home the identity says that none is needed, the old one is removed, the new one made, and then
 //! it is needed again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use redoubt_storage::format_version::version_before_0_1_0;
@@ -108,7 +109,10 @@ pub(super) fn open_ring(
         _ => {}
     }
     let mut identity = match identity {
-        Some(identity) => identity,
+        Some(identity) => {
+            identity.renew(wanted.pages, names)?;
+            identity
+        }
         None => {
             let identity = Identity::random();
             identity.store(wanted.pages)?;
@@ -192,9 +196,11 @@ fn open_needed(
 /// The newest image of each page of an object that is there.
 fn pending_pages(home: &Home, ring: &JournalRing) -> Result<Pending, PageStoreError> {
     let mut pending = Pending::default();
+    let mut lost = BTreeSet::new();
     for (at, entry) in ring.contents().groups_from(ring.tail()).flat_map(|group| group.entries()) {
         if entry.len == 0 {
             pending.remove_object(entry.object);
+            lost.remove(&entry.object);
         } else if home.objects.contains(entry.object) {
             if pending.page_len(entry.object).is_some_and(|len| len != entry.len) {
                 return Err(bad(
@@ -204,8 +210,11 @@ fn pending_pages(home: &Home, ring: &JournalRing) -> Result<Pending, PageStoreEr
             }
             let image = ImageLocation { at, len: entry.len, crc: entry.crc };
             pending.insert(entry.object, entry.page_no, image);
+        } else {
+            lost.insert(entry.object);
         }
     }
+    let _ = home.lost_images.set(lost);
     Ok(pending)
 }
 

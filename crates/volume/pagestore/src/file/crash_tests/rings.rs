@@ -81,6 +81,32 @@ fn the_journal_may_change_its_length_and_its_place() {
     }
 }
 
+const IDENTITIES: [&str; 2] = ["pages.identity", "pages.identity.copy"];
+
+#[test]
+fn identity_that_is_lost_once_is_written_again() {
+    let content = |disk: &SimDisk| IDENTITIES.map(|name| disk.content(name));
+    let ways: [fn(&SimDisk, &str); 4] = [
+        |disk, name| disk.remove(name).unwrap(),
+        |disk, name| disk.damage(name, 17, |bytes| bytes[0] ^= 1),
+        |disk, name| StorageDir::open(disk, name).unwrap().set_len(0).unwrap(),
+        |disk, name| disk.lose(name, 0..28),
+    ];
+    for mode in MODES {
+        let apart = Setup { is_apart: true, ..Setup::new(mode, 512) };
+        let disk = apart.disk(1);
+        drop(apart.prepared(&disk));
+        let before = content(&disk);
+        assert_eq!(before[0], before[1]);
+        for (name, way) in IDENTITIES.iter().flat_map(|name| ways.map(|way| (name, way))) {
+            let damaged = disk.copy();
+            way(&damaged, name);
+            assert_eq!(versions(&apart.open(&damaged).unwrap())[..8], [1; 8], "{mode}, {name}");
+            assert_eq!(content(&damaged), before, "{mode}, {name}");
+        }
+    }
+}
+
 #[test]
 fn a_journal_that_is_missing_or_not_ours_is_refused() {
     for mode in MODES {
@@ -104,7 +130,7 @@ fn a_journal_that_is_missing_or_not_ours_is_refused() {
         // The journal of another directory.
         let other = here.disk(2);
         drop(apart.prepared(&other));
-        other.remove("pages.identity").unwrap();
+        IDENTITIES.iter().for_each(|name| other.remove(name).unwrap());
         refused(apart, &other, "another page directory");
         drop(here.open(&here.disk(3)).unwrap());
         let cleared = disk.copy();
@@ -121,7 +147,9 @@ fn a_journal_that_is_missing_or_not_ours_is_refused() {
         }
         refused(here, &newer, "newer Redoubt");
         let damaged = disk.copy();
-        damaged.damage("pages.identity", 17, |bytes| bytes[0] ^= 1);
+        for name in IDENTITIES {
+            damaged.damage(name, 17, |bytes| bytes[0] ^= 1);
+        }
         let error = apart.open(&damaged).err().expect("refused");
         assert!(error.to_string().contains("pages.identity"), "{error}");
     }
