@@ -20,7 +20,7 @@ use blow::{Blow, Place};
 use load::Load;
 use redoubt_harness::node::Node;
 use redoubt_workload::error::{Error, Result};
-use redoubt_workload::launcher::{Verify, find_redoubt};
+use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
 use redoubt_workload::server::{Server, ServerConfig};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -154,14 +154,20 @@ pub(crate) struct Round {
     acknowledged: u64,
 }
 
+/// Of the server of a round, and of the one on its export: prepared transactions are recovered with the binary log.
+fn server_config(launcher: Launcher) -> ServerConfig {
+    let mut config = ServerConfig::new(launcher).server_arg("--log-bin");
+    config.server_args.push("--max-binlog-size=64K".to_owned());
+    config.log_file_size_bytes = 16 << 20;
+    config
+}
+
 impl Round {
     fn new(seed: u64, options: &Options) -> Result<Self> {
         let mut random = fastrand::Rng::with_seed(seed);
         let node = Node::create(&find_redoubt()?, &NODE_ARGS)?;
         node.create_volume(VOLUME)?;
-        let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All)).server_arg("--log-bin");
-        config.server_args.push("--max-binlog-size=64K".to_owned());
-        config.log_file_size_bytes = 16 << 20;
+        let mut config = server_config(node.launcher(VOLUME, Verify::All));
         // Smaller than the tables, or larger.
         config.buffer_pool_bytes = if random.bool() { 8 << 20 } else { 64 << 20 };
         config.ready_timeout = PATIENCE;

@@ -5,13 +5,13 @@
 
 use super::blow::Blow;
 use super::load::History;
-use super::{NodeState, PATIENCE, Round, VOLUME};
+use super::{NodeState, PATIENCE, Round, VOLUME, server_config};
 use mysql::Conn;
 use redoubt_harness::command::Outcome;
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::process::poll_until;
-use redoubt_workload::server::{Server, ServerConfig};
+use redoubt_workload::server::Server;
 use redoubt_workload::sql::execute;
 use std::fmt;
 use std::path::Path;
@@ -209,9 +209,7 @@ fn export(round: &Round, directory: &Path, options: &[&str]) -> Result<Outcome> 
 }
 
 fn look_at_export(directory: &Path, histories: &[History], is_whole: bool) -> Result<Vec<Looked>> {
-    let mut config = ServerConfig::new(Launcher::Stock);
-    config.log_file_size_bytes = 16 << 20;
-    let mut stock = Server::in_directory(config, directory)?;
+    let mut stock = Server::in_directory(server_config(Launcher::Stock), directory)?;
     if stock.start().is_err() {
         if is_whole {
             return Err(Error::Violation(format!(
