@@ -67,7 +67,7 @@ fn read_blocks(file: &dyn StorageFile, name: &str, len: usize) -> Result<Content
                 block.fill(0);
                 lost_blocks += 1;
                 content.lost = Some((at, at + block.len()));
-                if lost_blocks < LOST_BLOCKS_MAX {
+                if lost_blocks <= LOST_BLOCKS_MAX {
                     continue;
                 }
                 if has_read {
@@ -100,3 +100,7 @@ fn read_block(file: &dyn StorageFile, at: usize, block: &mut [u8]) -> std::io::R
         }
     }
 }
+
+#[cfg(test)]
+#[path = "content_tests.rs"]
+mod tests;

@@ -150,7 +150,7 @@ impl Sealed {
             self.segment.drop_cache();
             reads += 1;
         };
-        // Somebody else may have been faster, with the same result.
+        // Another thread may have set them first, to the same.
         let _ = self.contents.set(contents);
         Ok(())
     }

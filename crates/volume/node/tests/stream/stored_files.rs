@@ -148,7 +148,7 @@ pub fn plain_file(prepared: &Prepared, content: &[u8]) -> PathBuf {
 }
 
 #[test]
-fn missing_plain_file_is_lost_until_it_is_written_anew() {
+fn missing_plain_file_is_lost_until_it_is_emptied() {
     let mut prepared = prepare(PageProtection::Atomic, 20);
     let mut running = start(&mut prepared, 11);
     for (path, data) in [(b"a.frm", b"one"), (b"b.frm", b"two")] {

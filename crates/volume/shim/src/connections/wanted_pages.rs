@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// More than the node requests at once.
 const PAGES_MAX: usize = 16_384;
 
-/// See the module. Paths are relative to the data directory.
+/// Pages whose images the node requests, by the path of their file in the data directory.
 #[derive(Debug, Default)]
 pub struct WantedPages {
     pages: Mutex<FxHashMap<Vec<u8>, BTreeSet<u32>>>,
