@@ -8,8 +8,8 @@ use redoubt_wire::control::{
     decode_json, encode_data, encode_json,
 };
 use redoubt_wire::frame::append_frame;
-use redoubt_wire::greeting::{self, ANNOUNCED, ClientGreeting, SEEN_GENERATION, SERVER_VERSION, Step};
-use redoubt_wire::hello::{self, Compression, Hello, Role, Status};
+use redoubt_wire::greeting::{self, ANNOUNCED, GreetingError, SEEN_GENERATION, SERVER_VERSION};
+use redoubt_wire::hello::{Compression, Hello, Role, Status};
 use redoubt_wire::negotiation::{Agreement, Features};
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, OLDEST_PROTOCOL_VERSION, Seq, ServerVersion, WireError};
 use std::io::{BufReader, ErrorKind, Read};
@@ -21,6 +21,17 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// A node that lives tells its state at once, however busy it is.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The same error, in words if the other side has closed the connection.
+fn closed_by_peer(source: std::io::Error) -> std::io::Error {
+    match source.kind() {
+        // A close with bytes unread arrives as a reset.
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
+            std::io::Error::new(source.kind(), "the other side closed it")
+        }
+        _ => source,
+    }
+}
 
 /// A control connection to a node.
 pub struct Client {
@@ -70,21 +81,15 @@ impl Client {
             resume: Seq(0),
             volume: String::new(),
         };
-        let (mut greeting, bytes) = ClientGreeting::begin(&hello, ANNOUNCED);
-        self.write(&bytes)?;
-        let welcome = loop {
-            let mut len = [0; 4];
-            self.read(&mut len)?;
-            let mut bytes = vec![0; hello::decode_len(len).map_err(|source| self.wire(source))?];
-            self.read(&mut bytes)?;
-            match greeting.receive(&bytes).map_err(|source| self.wire(source))? {
-                Step::Send(bytes) => self.write(&bytes)?,
-                Step::Done(welcome, agreement) => {
-                    self.agreement = agreement;
-                    break welcome;
-                }
-            }
-        };
+        let (connection, reader) = (&self.connection, &mut self.reader);
+        let write = |bytes: &[u8]| connection.write_all(bytes);
+        let read = |out: &mut [u8]| reader.read_exact(out);
+        let greeted = greeting::exchange(&hello, ANNOUNCED, write, read);
+        let (welcome, agreement) = greeted.map_err(|error| match error {
+            GreetingError::Io(source) => self.broken(closed_by_peer(source)),
+            GreetingError::Wire(source) => self.wire(source),
+        })?;
+        self.agreement = agreement;
         if welcome.status == Status::Accepted {
             Ok(())
         } else {
@@ -151,16 +156,7 @@ impl Client {
     }
 
     fn read(&mut self, out: &mut [u8]) -> Result<()> {
-        self.reader.read_exact(out).map_err(|source| {
-            let source = match source.kind() {
-                // A close with bytes unread arrives as a reset.
-                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
-                    std::io::Error::new(source.kind(), "the other side closed it")
-                }
-                _ => source,
-            };
-            self.broken(source)
-        })
+        self.reader.read_exact(out).map_err(|source| self.broken(closed_by_peer(source)))
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {

@@ -7,8 +7,8 @@
 use crate::layout::Kept;
 use redoubt_transport::{Connection, Connector, TransportError};
 use redoubt_types::Seq;
-use redoubt_wire::greeting::{ClientGreeting, Step};
-use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome, decode_len};
+use redoubt_wire::greeting::{self, GreetingError};
+use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome};
 use redoubt_wire::negotiation::Announcement;
 use redoubt_wire::notice::Notice;
 use redoubt_wire::{FrameHeader, HEADER_LEN_BYTES, WireError};
@@ -49,6 +49,15 @@ impl From<TransportError> for SendError {
         match error {
             TransportError::Io(error) => Self::Io(error),
             TransportError::Trust(why) | TransportError::Credentials(why) => Self::Trust(why),
+        }
+    }
+}
+
+impl From<GreetingError> for SendError {
+    fn from(error: GreetingError) -> Self {
+        match error {
+            GreetingError::Io(error) => Self::Io(error),
+            GreetingError::Wire(error) => Self::Wire(error),
         }
     }
 }
@@ -123,22 +132,18 @@ fn greet(
 }
 
 fn exchange(
-    mut connection: &dyn Connection,
+    connection: &dyn Connection,
     hello: &Hello,
     announced: Announcement,
 ) -> Result<Welcome, SendError> {
-    let (mut greeting, bytes) = ClientGreeting::begin(hello, announced);
-    connection.write_all(&bytes)?;
-    loop {
-        let mut len = [0; 4];
-        connection.read_exact(&mut len)?;
-        let mut body = vec![0; decode_len(len)?];
-        connection.read_exact(&mut body)?;
-        match greeting.receive(&body)? {
-            Step::Send(bytes) => connection.write_all(&bytes)?,
-            Step::Done(welcome, _) => return Ok(welcome),
-        }
-    }
+    let mut reader = connection;
+    let greeted = greeting::exchange(
+        hello,
+        announced,
+        |bytes| connection.write_all(bytes),
+        |out| reader.read_exact(out),
+    );
+    Ok(greeted?.0)
 }
 
 fn wait_durable(mut connection: &dyn Connection, end: Seq) -> Result<(), SendError> {

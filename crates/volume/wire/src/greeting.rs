@@ -25,6 +25,7 @@ use crate::{OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, ServerVersion};
 pub use redoubt_negotiation::{Agreement, Features};
 use redoubt_negotiation::{Announcement, BadAnnouncement, Disagreement, Versions};
 use redoubt_types::Family;
+use std::io;
 
 const MAGIC: [u8; 4] = *b"RDBN";
 /// The last version whose peers compare one number. The greeting can negotiate since then.
@@ -188,6 +189,12 @@ impl ClientGreeting {
         }
     }
 
+    /// Why the two sides cannot work together, as far as the node has announced itself. A node of another version may
+    /// close the connection after that, without a word.
+    fn disagreement(&self) -> Option<WireError> {
+        self.ours.agree(self.theirs?).err().map(WireError::from)
+    }
+
     fn receive_legacy(&self, bytes: &[u8]) -> Result<Step, WireError> {
         let agreed = self.ours.agree(Announcement::of_legacy_peer(hello::version(bytes)?));
         if let Err(outside @ Disagreement::Versions { .. }) = agreed {
@@ -199,6 +206,52 @@ impl ClientGreeting {
             // The node's own refusal explains more than a missing feature.
             Err(_) if welcome.status != Status::Accepted => Ok(Step::Done(welcome, LEGACY_AGREEMENT)),
             Err(lacking) => Err(lacking.into()),
+        }
+    }
+}
+
+/// A greeting that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum GreetingError {
+    /// The connection failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The node sent bytes that must not be used, or is of another version.
+    #[error("{0}")]
+    Wire(#[from] WireError),
+}
+
+/// Greets a node as a client. `read` fills its buffer.
+///
+/// # Errors
+/// [`GreetingError`]. A node outside of the range is [`WireError::Disagreement`], also if it closes the connection after
+/// its announcement.
+pub fn exchange(
+    hello: &Hello,
+    ours: Announcement,
+    mut write: impl FnMut(&[u8]) -> io::Result<()>,
+    mut read: impl FnMut(&mut [u8]) -> io::Result<()>,
+) -> Result<(Welcome, Agreement), GreetingError> {
+    let (mut greeting, bytes) = ClientGreeting::begin(hello, ours);
+    write(&bytes)?;
+    loop {
+        let mut step = || {
+            let mut len = [0; 4];
+            read(&mut len)?;
+            let mut bytes = vec![0; hello::decode_len(len)?];
+            read(&mut bytes)?;
+            match greeting.receive(&bytes)? {
+                Step::Send(bytes) => write(&bytes).map(|()| None).map_err(GreetingError::Io),
+                Step::Done(welcome, agreement) => Ok(Some((welcome, agreement))),
+            }
+        };
+        match step() {
+            Ok(None) => {}
+            Ok(Some(done)) => return Ok(done),
+            Err(GreetingError::Io(error)) => {
+                return Err(greeting.disagreement().map_or(GreetingError::Io(error), GreetingError::Wire));
+            }
+            Err(other) => return Err(other),
         }
     }
 }

@@ -6,8 +6,8 @@
 use crate::base::counters::Counters;
 use redoubt_transport::{Connection, Connector, TransportError};
 use redoubt_wire::frame::{HEADER_LEN_BYTES, append_frame, decompress};
-use redoubt_wire::greeting::{ClientGreeting, Step};
-use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome, decode_len};
+use redoubt_wire::greeting::{self, GreetingError};
+use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome};
 use redoubt_wire::negotiation::Announcement;
 use redoubt_wire::stream::Counter;
 use redoubt_wire::{FrameHeader, Seq, WireError};
@@ -58,6 +58,15 @@ impl From<TransportError> for LinkError {
         match error {
             TransportError::Io(error) => Self::Io(error),
             TransportError::Trust(why) | TransportError::Credentials(why) => Self::Trust(why),
+        }
+    }
+}
+
+impl From<GreetingError> for LinkError {
+    fn from(error: GreetingError) -> Self {
+        match error {
+            GreetingError::Io(error) => Self::Io(error),
+            GreetingError::Wire(error) => Self::Wire(error),
         }
     }
 }
@@ -117,23 +126,16 @@ fn greet(
         resume,
         volume: peer.volume.clone(),
     };
-    let (mut greeting, bytes) = ClientGreeting::begin(&hello, peer.announced);
-    let send = |bytes: &[u8]| {
+    let write = |bytes: &[u8]| {
         counters.add(Counter::SentBytes, bytes.len() as u64);
         socket.write_all(bytes)
     };
-    send(&bytes)?;
-    let welcome = loop {
-        let mut len = [0; 4];
-        (&mut { socket }).read_exact(&mut len)?;
-        let mut body = vec![0; decode_len(len)?];
-        (&mut { socket }).read_exact(&mut body)?;
-        counters.add(Counter::ReceivedBytes, body.len() as u64 + 4);
-        match greeting.receive(&body)? {
-            Step::Send(bytes) => send(&bytes)?,
-            Step::Done(welcome, _) => break welcome,
-        }
+    let read = |out: &mut [u8]| {
+        (&mut { socket }).read_exact(out)?;
+        counters.add(Counter::ReceivedBytes, out.len() as u64);
+        Ok(())
     };
+    let (welcome, _) = greeting::exchange(&hello, peer.announced, write, read)?;
     match welcome.status {
         Status::Accepted => Ok(welcome),
         Status::TryLater => {

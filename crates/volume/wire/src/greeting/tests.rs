@@ -84,6 +84,31 @@ fn ranges_without_overlap_are_refused_on_both_sides() {
     }
 }
 
+/// A node that sends these bytes, one message after the other, and closes the connection.
+fn exchange_with(messages: &[Vec<u8>]) -> Result<(Welcome, Agreement), GreetingError> {
+    let sent = messages.concat();
+    let mut sent = sent.as_slice();
+    exchange(&hello(), ANNOUNCED, |_| Ok(()), |out| io::Read::read_exact(&mut sent, out))
+}
+
+#[test]
+fn node_that_closes_after_another_version_is_named_with_it() {
+    let far = Announcement::new(Versions::new(7, 9), Features::NONE, Features::NONE);
+    let Err(GreetingError::Wire(error)) = exchange_with(&[encode_announcement(far)]) else { panic!() };
+    assert!(error.to_string().contains("versions 7 to 9"), "{error}");
+}
+
+#[test]
+fn node_of_this_version_that_closes_is_a_failed_connection() {
+    for messages in [vec![], vec![encode_announcement(ANNOUNCED)]] {
+        let failed = exchange_with(&messages);
+        let Err(GreetingError::Io(error)) = failed else { panic!("{failed:?}") };
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+    let whole = [encode_announcement(ANNOUNCED), welcome(Status::Accepted, "").encode()];
+    assert_eq!(exchange_with(&whole).unwrap().0, welcome(Status::Accepted, ""));
+}
+
 #[test]
 fn unknown_required_feature_is_refused_on_both_sides() {
     let demanding = LATER.requiring(Features(1 << 40));
