@@ -82,8 +82,9 @@ impl OptionalNode {
 pub enum Command {
     /// Run a storage node until SIGTERM or SIGINT.
     ///
-    /// Prints `listening on HOST:PORT` on standard output when it is ready. Its log goes to standard error; the
-    /// environment variable REDOUBT_LOG sets the level, for example `debug`.
+    /// Prints `listening on HOST:PORT` on standard output when it is ready. With `--log-format json` it prints nothing
+    /// there; the event `node_listening` has the address. Its log goes to standard error; the environment variable
+    /// REDOUBT_LOG sets the level, for example `debug`.
     Node(NodeArguments),
     /// Create, list, show, delete, import or export volumes.
     Volume {

@@ -1,7 +1,8 @@
 //! The `redoubt` command. Each sub-command is a module; this file only chooses one and reports errors.
 //!
 //! Exit codes: 0 done, 1 failed (one line on standard error describes the failure, its place and the remedy), 2
-//! invalid options, or options that need another build, 3 `redoubt run --no-takeover` and the volume is another server's.
+//! invalid options, or options that need another build. Of `redoubt run`: 3 with `--no-takeover` if the volume is another
+//! server's, 4 if the volume is an older copy.
 //! An export that leaves out damaged files ends with 2 as well.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -101,7 +102,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            if !is_reported {
+            if !(is_reported && logging::has_started()) {
                 complain!("redoubt: {error}");
             }
             ExitCode::from(error.exit_status())

@@ -8,7 +8,6 @@ mod status_page;
 use crate::args::{LogArguments, LogFormat, NodeArguments, PageArguments};
 use crate::error::{CliError, Result};
 use crate::logging;
-use crate::output::announce;
 use crate::signals::Signals;
 use redoubt_client::attach::datadir::ids_of;
 use redoubt_client::experimental;
@@ -19,12 +18,10 @@ use redoubt_node::{LogOptions, Node, NodeError, NodeOptions, PageOptions};
 use redoubt_pagestore::PageProtection;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MIN_BATCH_LEN_BYTES: u64 = 1 << 20;
-/// How long the end of the node waits for a line of its log.
-const LOG_PATIENCE: Duration = Duration::from_secs(1);
 /// Interval between reports of a pending stop.
 const STOP_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -33,26 +30,28 @@ const STOP_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// # Errors
 /// If directory or address cannot be used.
 pub fn run(arguments: &NodeArguments) -> Result<()> {
-    logging::start(arguments.log_format);
-    let served = serve(arguments);
+    // Before any thread is started, so that all inherit the mask.
+    let signals = Signals::block(&[libc::SIGTERM, libc::SIGINT]);
+    logging::start(arguments.log_format)?;
+    let served = serve(arguments, signals);
     if arguments.log_format == LogFormat::Json {
         served.as_ref().err().into_iter().for_each(logging::report_failure);
     }
+    logging::finish();
     served
 }
 
-fn serve(arguments: &NodeArguments) -> Result<()> {
+fn serve(arguments: &NodeArguments, signals: Signals) -> Result<()> {
     let page = status_page::bind(&arguments.status)?;
     let nfs = nfs::bind(&arguments.nfs)?;
     let mut options = options(arguments)?;
     options.status_page = page.as_ref().map(status_page::StatusPage::address);
-    // Before any thread is started, so that all inherit the mask.
-    let signals = Signals::block(&[libc::SIGTERM, libc::SIGINT]);
     let node = Node::open(options)?;
     let page = page.map(|page| status_page::start(page, &node)).transpose()?;
     let nfs = Arc::new(nfs.map(|nfs| nfs::start(nfs, &node)).transpose()?);
     let listening = format!("listening on {}", node.address());
-    announce(&listening);
+    tracing::info!(event = "node_listening", address = node.address().to_string(), "{listening}");
+    logging::announce(&listening);
     if let Some(name) = node.local_name() {
         tracing::info!(
             event = "local_socket_listening",
@@ -70,7 +69,7 @@ fn serve(arguments: &NodeArguments) -> Result<()> {
         if let Err(error) = spawn("stop-watch", move || watch_stop(&watched, stop_timeout)) {
             tracing::warn!(event = "stop_watch_failed", %error, "the node has no timeout for stopping");
         }
-        say_briefly(move || tracing::info!(event = "stopping", signal, "stopping"));
+        tracing::info!(event = "stopping", signal, "stopping");
         // First: the process may end as soon as it has stopped.
         crate::notify::stopping();
         if let Some(nfs) = &*stopped_nfs {
@@ -99,28 +98,15 @@ fn watch_stop(node: &Node, timeout: Duration) {
         let waits_for = node.stop_waits_for().unwrap_or_else(|| "the status page".to_owned());
         if start.elapsed() >= timeout {
             let seconds = timeout.as_secs();
-            say_briefly(move || {
-                tracing::error!(
-                    event = "stop_timeout",
-                    "stopping took longer than {seconds} s (--stop-timeout) and still waits for {waits_for}; the node \
-                     exits now: acknowledged data is durable, and the next start recovers it"
-                );
-            });
+            tracing::error!(
+                event = "stop_timeout",
+                "stopping took longer than {seconds} s (--stop-timeout) and still waits for {waits_for}; the node \
+                 exits now: acknowledged data is durable, and the next start recovers it"
+            );
+            logging::finish();
             std::process::exit(1);
         }
-        say_briefly(move || tracing::warn!(event = "stop_waiting", "stopping waits for {waits_for}"));
-    }
-}
-
-/// Logs, but does not wait for the reader of a full pipe: the node must end without one.
-fn say_briefly(say: impl FnOnce() + Send + 'static) {
-    let (said, done) = mpsc::channel();
-    let saying = spawn("stop-report", move || {
-        say();
-        let _ = said.send(());
-    });
-    if saying.is_ok() {
-        let _ = done.recv_timeout(LOG_PATIENCE);
+        tracing::warn!(event = "stop_waiting", "stopping waits for {waits_for}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::args::NfsArguments;
 use crate::error::{CliError, Result};
-use crate::output::announce;
+use crate::logging;
 use redoubt_node::Node;
 use redoubt_readers::nfs::{Limits, Listed, Nfs, NfsError, Running, Settings, Volumes};
 use redoubt_readers::{ViewError, ViewSource};
@@ -26,7 +26,7 @@ pub fn bind(arguments: &NfsArguments) -> Result<Option<Nfs>> {
 pub fn start(nfs: Nfs, node: &Arc<Node>) -> Result<Running> {
     let address = nfs.address();
     let running = nfs.start(Arc::new(NodeVolumes(Arc::clone(node))))?;
-    announce(&format!("NFS on {address}"));
+    logging::announce(&format!("NFS on {address}"));
     Ok(running)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::args::StatusPageArguments;
 use crate::error::{CliError, Result};
-use crate::output::announce;
+use crate::logging;
 use redoubt_node::Node;
 pub use redoubt_statuspage::StatusPage;
 use redoubt_statuspage::{PageSettings, Running, StatusPageError};
@@ -25,7 +25,9 @@ pub fn bind(arguments: &StatusPageArguments) -> Result<Option<StatusPage>> {
 pub fn start(page: StatusPage, node: &Arc<Node>) -> Result<Running> {
     let (address, of) = (page.address(), Arc::clone(node));
     let running = page.start(Arc::new(move || of.status()))?;
-    announce(&format!("status page on http://{address}/"));
+    let text = format!("status page on http://{address}/");
+    tracing::info!(event = "status_page_listening", address = address.to_string(), "{text}");
+    logging::announce(&text);
     Ok(running)
 }
 

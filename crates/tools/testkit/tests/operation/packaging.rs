@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use redoubt_harness::command::{Outcome, PATIENCE};
+use redoubt_test_support::wait::until_some;
 use redoubt_workload::launcher::find_redoubt;
 use redoubt_workload::process::{Process, poll_until, run_to_end};
 use redoubt_workload::sql::{connect, execute};
@@ -382,9 +383,15 @@ fn the_dockerfiles_command_lines_start_a_node_and_see_whether_it_lives() {
     let log = root.join("node.log");
     let mut node = manager.start("node", &words, &log, &[]);
     manager.hear("READY=1");
-    let said = std::fs::read_to_string(&log).unwrap();
-    let page = said.split("status page on http://127.0.0.1:").nth(1).unwrap();
-    let port = page.split('/').next().unwrap();
+    // Every line is an object: the command line asks for that.
+    let page = until_some("the address of the status page", || {
+        let said = std::fs::read_to_string(&log).unwrap();
+        let whole = said.rsplit_once('\n')?.0;
+        let events = whole.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let page = events.into_iter().find(|event| event["event"] == "status_page_listening")?;
+        Some(page["address"].as_str().unwrap().to_owned())
+    });
+    let port = page.rsplit_once(':').unwrap().1;
     let health: Vec<_> =
         docker_words("HEALTHCHECK", " CMD ").iter().map(|word| word.replace("7071", port)).collect();
     let is_healthy = || Outcome::of(Path::new(&health[0]), &health[1..], PATIENCE).unwrap().code == Some(0);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
 use std::fs::{File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,6 +14,7 @@ use redoubt_workload::launcher::{Verify, find_redoubt};
 use redoubt_workload::process::poll_until;
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat};
 
 const VOLUME: &str = "unheard";
 
@@ -88,7 +90,29 @@ fn with_full_log(directory: &Path) -> PathBuf {
 #[test]
 fn a_node_whose_log_is_on_a_full_disk_serves_its_volumes() {
     let directory = tempfile::tempdir().unwrap();
-    let node = Node::create(&with_full_log(directory.path()), &["--batch", "1MiB", "--apply-interval", "1"]);
+    serves_its_volumes(&with_full_log(directory.path()));
+}
+
+/// As under a log collector that hangs.
+#[test]
+fn a_node_whose_log_nobody_reads_serves_its_volumes() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("log");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    // Stays open, so that the node's writes wait instead of failing.
+    let options = OFlags::RDWR | OFlags::NONBLOCK;
+    let mut unread = File::from(openat(CWD, &fifo, options, Mode::empty()).unwrap());
+    while unread.write(&[b'\n'; 4096]).is_ok() {}
+    let script = directory.path().join("redoubt");
+    let (redoubt, log) = (find_redoubt().unwrap(), fifo.display());
+    let text = format!("#!/bin/sh\n[ \"$1\" = node ] && exec 2>{log}\nexec {} \"$@\"\n", redoubt.display());
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    serves_its_volumes(&script);
+}
+
+fn serves_its_volumes(redoubt: &Path) {
+    let node = Node::create(redoubt, &["--batch", "1MiB", "--apply-interval", "1"]);
     let mut node = node.unwrap_or_else(|error| panic!("{error}"));
     node.create_volume(VOLUME).unwrap();
     let mut server = Server::create(ServerConfig::new(node.launcher(VOLUME, Verify::All))).unwrap();
@@ -110,6 +134,7 @@ fn a_node_whose_log_is_on_a_full_disk_serves_its_volumes() {
     server.shutdown().unwrap();
     node.require_verified(VOLUME, 1).unwrap();
     node.require_state(VOLUME, "ready").unwrap();
+    node.stop().unwrap();
 }
 
 #[test]
