@@ -42,6 +42,11 @@ pub trait Connection: Debug + Send + Sync {
     /// See [`Connection::set_read_timeout`].
     fn set_write_timeout(&self, timeout: Option<Duration>) -> Result<()>;
 
+    /// Sets the time without an acknowledgement after which the peer counts as gone, also while bytes to it are under
+    /// way: the kernel does not probe a peer then, and sends them again for a quarter of an hour. Over a local socket,
+    /// where the kernel reports at once that the peer is gone, it is the timeout of a write. No effect without a network.
+    fn set_silence_limit(&self, _limit: Duration) {}
+
     /// Sets the total time for all following reads and writes: a peer that sends single bytes does not extend it.
     /// `None`, the default: no deadline.
     ///

@@ -207,7 +207,8 @@ fn check_time(facts: &CertificateFacts, path: &Path) -> Result<(), TransportErro
 }
 
 fn removed(path: &Path) -> Result<BTreeSet<String>, TransportError> {
-    if !path.exists() {
+    // A link that leads nowhere is no missing list.
+    if path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
         return Ok(BTreeSet::new());
     }
     let text = read_file(path, Secrecy::Public)?;

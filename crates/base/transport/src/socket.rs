@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 /// Time without a byte before the kernel probes the peer, and interval of these probes.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_QUESTIONS: u32 = 5;
-/// Time after which the kernel closes a connection to a host that is gone.
+/// Time after which the kernel closes an idle connection to a host that is gone, and the limit of a node's connections
+/// to servers ([`Connection::set_silence_limit`]).
 pub const LOST_PEER_AFTER: Duration = KEEP_ALIVE.saturating_mul(KEEP_ALIVE_QUESTIONS + 1);
 
 /// Maximum number of bytes that are read from a rejected peer.
@@ -96,19 +97,6 @@ impl SocketConnection {
                 result => return result.map(|len| (len > 0).then_some(byte[0])),
             }
         }
-    }
-
-    /// Sets the time without an acknowledgement after which the peer counts as gone, idle or not. Over a local socket,
-    /// the kernel reports at once that the peer is gone. There, the limit applies only to a live peer that reads
-    /// nothing.
-    pub fn set_silence_limit(&self, limit: Duration) {
-        if self.is_over_local_socket {
-            let _ = self.set_write_timeout(Some(limit));
-            return;
-        }
-        let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-        keep_alive(&self.stream, limit / 3, 3);
-        let _ = sockopt::set_tcp_user_timeout(&self.stream, limit_ms);
     }
 
     /// Closes the connection so that the peer still receives the last written bytes. A close with unread bytes would
@@ -226,6 +214,16 @@ impl Connection for SocketConnection {
 
     fn set_write_timeout(&self, timeout: Option<Duration>) -> Result<()> {
         self.change(|limits| limits.write = timeout)
+    }
+
+    fn set_silence_limit(&self, limit: Duration) {
+        if self.is_over_local_socket {
+            let _ = self.set_write_timeout(Some(limit));
+            return;
+        }
+        let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+        keep_alive(&self.stream, limit / 3, 3);
+        let _ = sockopt::set_tcp_user_timeout(&self.stream, limit_ms);
     }
 
     fn set_deadline(&self, within: Option<Duration>) -> Result<()> {

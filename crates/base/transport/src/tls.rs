@@ -241,6 +241,10 @@ impl Connection for TlsConnection {
         self.socket.set_write_timeout(timeout)
     }
 
+    fn set_silence_limit(&self, limit: Duration) {
+        self.socket.set_silence_limit(limit);
+    }
+
     fn set_deadline(&self, within: Option<Duration>) -> Result<()> {
         self.socket.set_deadline(within)
     }

@@ -1,4 +1,5 @@
 use super::*;
+use redoubt_test_support::{NetworkPair, Side, run};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Instant;
@@ -124,4 +125,24 @@ fn what_the_peer_has_no_room_for_is_held_back_and_goes_first() {
     assert_eq!(&got[..3], b"end");
     writer.join().unwrap();
     assert_eq!(a.write_now(b"more").unwrap(), Written::All);
+}
+
+/// The cable is cut while a reply is under way, when the kernel sends no probes.
+#[test]
+fn peer_that_vanishes_while_bytes_are_under_way_is_lost_in_time() {
+    const LIMIT: Duration = Duration::from_secs(3);
+    let Some(pair) = NetworkPair::create() else {
+        redoubt_test_support::skip("a host that vanishes", "there are no network namespaces here");
+        return;
+    };
+    let listener = pair.within(Side::Server, || TcpListener::bind("10.79.0.1:0").unwrap());
+    let address = listener.local_addr().unwrap();
+    let _client = pair.within(Side::Client, || TcpStream::connect(address).unwrap());
+    let socket = SocketConnection::new(listener.accept().unwrap().0);
+    socket.set_silence_limit(LIMIT);
+    run("ip", &["-n", &pair.name(Side::Client), "link", "set", NetworkPair::INTERFACE, "down"]);
+    socket.write_all(b"a reply").unwrap();
+    let lost = socket.read(&mut [0; 1]).unwrap_err();
+    let kinds = [ErrorKind::TimedOut, ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable];
+    assert!(kinds.contains(&lost.kind()), "{lost}");
 }

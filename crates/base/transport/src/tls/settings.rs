@@ -1,8 +1,9 @@
 //! TLS settings of each side, and the handshakes.
 //!
 //! Before each new connection, the files are checked for changes and read again after a change. So a renewal of
-//! certificates needs no restart. If the new files are unusable, the old ones stay in use. The caller gets the reason,
-//! once per change.
+//! certificates needs no restart. If the new files are unusable, the old ones stay in use, and the caller gets the reason.
+//! They are then tried again every [`RETRY_INTERVAL`], also without a change: the reason may have been this process, as
+//! for want of descriptors, or the clock.
 
 use super::{FIRST_BYTE, TlsConnection, lock};
 use crate::certificate::CertificateFacts;
@@ -20,12 +21,24 @@ use rustls_graviola::suites::{
 };
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-/// Settings from files, and the time of the next reload.
+/// Interval between two attempts to load files that could not be used.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Settings from files.
 pub(super) struct Reloading<T> {
     files: CredentialFiles,
-    current: Mutex<(Stamp, Arc<T>)>,
+    current: Mutex<Loaded<T>>,
     make: fn(Credentials, &CredentialFiles) -> Result<T, TransportError>,
+}
+
+struct Loaded<T> {
+    /// Of the files that were looked at last.
+    stamp: Stamp,
+    /// When these could not be used.
+    failed_at: Option<Instant>,
+    parts: Arc<T>,
 }
 
 impl<T> Reloading<T> {
@@ -37,25 +50,31 @@ impl<T> Reloading<T> {
         // The stamp comes first: so a change in between is detected later.
         let stamp = files.stamp();
         let made = make(Credentials::load(&files)?, &files)?;
-        Ok(Self { files, current: Mutex::new((stamp, Arc::new(made))), make })
+        let loaded = Loaded { stamp, failed_at: None, parts: Arc::new(made) };
+        Ok(Self { files, current: Mutex::new(loaded), make })
     }
 
     /// The current settings, and the reason why changed files are not used, if so.
     pub(super) fn current(&self) -> (Arc<T>, Option<TransportError>) {
         let mut current = lock(&self.current);
         let stamp = self.files.stamp();
-        if stamp == current.0 {
-            return (Arc::clone(&current.1), None);
+        let is_due = current.failed_at.is_some_and(|failed_at| failed_at.elapsed() >= RETRY_INTERVAL);
+        if stamp == current.stamp && !is_due {
+            return (Arc::clone(&current.parts), None);
         }
         let made =
             Credentials::load(&self.files).and_then(|credentials| (self.make)(credentials, &self.files));
-        current.0 = stamp;
+        current.stamp = stamp;
         match made {
             Ok(made) => {
-                current.1 = Arc::new(made);
-                (Arc::clone(&current.1), None)
+                current.failed_at = None;
+                current.parts = Arc::new(made);
+                (Arc::clone(&current.parts), None)
             }
-            Err(error) => (Arc::clone(&current.1), Some(error)),
+            Err(error) => {
+                current.failed_at = Some(Instant::now());
+                (Arc::clone(&current.parts), Some(error))
+            }
         }
     }
 }
@@ -112,7 +131,7 @@ impl ServerTls {
     /// Time up to which the current certificates are valid, the node's own and the authority's, in seconds since 1970.
     /// Replaced files count from the next connection on.
     pub fn expires_s(&self) -> i64 {
-        lock(&self.0.current).1.expires_s
+        lock(&self.0.current).parts.expires_s
     }
 }
 

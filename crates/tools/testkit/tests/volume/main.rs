@@ -8,6 +8,7 @@ mod directories;
 mod encrypted;
 mod fidelity;
 mod forced_recovery;
+mod hung_disk;
 mod local_socket;
 mod messages;
 mod older_copy;

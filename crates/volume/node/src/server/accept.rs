@@ -11,6 +11,7 @@ use crate::server::authority::check_volume;
 use crate::volume::Volume;
 use redoubt_peer_credentials::{Process, peer_of};
 use redoubt_transport::local::WORD;
+use redoubt_transport::socket::LOST_PEER_AFTER;
 use redoubt_transport::tls::{FIRST_BYTE, Rejected};
 use redoubt_transport::{Connection, SocketConnection, TransportError};
 use redoubt_wire::greeting::{self, ANNOUNCED, Agreement, Features, Opening};
@@ -152,6 +153,10 @@ impl Node {
         }
         let set_up = |error| NodeError::io("set up", "connection", error);
         stream.set_deadline(None).map_err(set_up)?;
+        if hello.role != Role::Control {
+            // A client of commands may read slowly, as one whose own disk hangs.
+            stream.set_silence_limit(LOST_PEER_AFTER);
+        }
         stream.set_write_timeout(Some(self.admission.limits().write_timeout)).map_err(set_up)?;
         if hello.role == Role::Control {
             welcome(stream, &accepted())?;

@@ -20,7 +20,7 @@
 //!
 //! Stored form: JSON, with the fields of [`Frozen`], behind a checksum line ([`crate::checkpoint::write_checked`]).
 //!
-//! Invariant: the note is written when everything before P is durable.
+//! Invariant: the note is written when everything before P is durable, and the refused frame, too.
 
 use super::Volume;
 use super::identity::Identity;
@@ -202,10 +202,12 @@ impl Volume {
     /// error with which it stops for now.
     pub(super) fn freeze(&self, error: NodeError) -> NodeError {
         let end = self.indexing.parsed().get();
+        // With the refused frame: another build, or a person, may want to read it.
+        let received = self.receiving.buffer.received();
         // A node that ends, or a volume that has stopped for another reason.
         if !is_refusal(&error)
             || self.context.stopped().is_some()
-            || self.receiving.durable().wait_for(end.seq, None) != WaitEnd::Reached
+            || self.receiving.durable().wait_for(received.seq, None) != WaitEnd::Reached
         {
             return error;
         }

@@ -44,6 +44,9 @@ const PROBE_LEN_BYTES: u64 = 4096;
 /// below the library's own timeout; this is all that [`crate::volume`] and the library agree on.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Duration of a write of the log after which the status says that its disk hangs.
+const HUNG_WRITE: Duration = Duration::from_secs(10);
+
 /// Outcome of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
@@ -76,6 +79,8 @@ pub struct Receiving {
     device_warnings: Vec<String>,
     /// Location of the log.
     log_place: String,
+    /// Since when a batch is being written by the thread with the device turn.
+    writing_since: Mutex<Option<Instant>>,
     /// Ends of the batches that a pipelined device is writing.
     written_ends: WrittenEnds,
     durable: Mark,
@@ -98,6 +103,7 @@ impl Receiving {
             damage: log.damage,
             device_warnings: log.warnings,
             log_place: log.place,
+            writing_since: Mutex::default(),
             written_ends: WrittenEnds::default(),
             durable: Mark::at(applied),
             appending: Mutex::default(),
@@ -224,6 +230,7 @@ impl Receiving {
                 batch.extend_from_slice(&chunk.wire);
             }
             let since = time::now();
+            *self.writing_since.lock() = Some(since);
             let appended = self.context.with_retry(Waiter::Log, || Ok(self.device.append(batch)?))?;
             if appended != end.seq {
                 let reason = format!("log device is at {appended}, the stream at {}", end.seq);
@@ -237,7 +244,20 @@ impl Receiving {
                 }
                 self.became_durable(end, since);
             }
+            *self.writing_since.lock() = None;
         }
+    }
+
+    /// The reason, if a write of the log has not returned for so long that its disk may never answer. No commit is
+    /// acknowledged then.
+    pub fn hung_write(&self) -> Option<String> {
+        let writing_since = *self.writing_since.lock();
+        let since = writing_since.into_iter().chain(self.written_ends.oldest()).min()?;
+        let seconds = Some(time::elapsed(since)).filter(|hung| *hung >= HUNG_WRITE)?.as_secs();
+        Some(format!(
+            "a write of the log {} has not returned for {seconds} s: its disk does not answer, and commits wait",
+            self.log_path().display()
+        ))
     }
 
     /// Waits for the writes of a pipelined device.

@@ -7,7 +7,8 @@
 //! Invariants: the generation on disk is never older than one that was given out; at most one connection is the
 //! session's.
 //!
-//! Lock order: attaching, session, identity.
+//! Lock order: attaching, session, changing, identity. The identity is not locked while it is written: a status of the
+//! node does not wait for the disk of one volume.
 
 use super::context::Context;
 use super::identity::Identity;
@@ -38,7 +39,10 @@ struct LogSession {
 /// The session of a volume, and its generation.
 pub struct Session {
     context: Arc<Context>,
+    /// As on disk, or as before a change that is being written.
     identity: Mutex<Identity>,
+    /// Held while a changed identity is written, which takes as long as the disk does.
+    changing: Mutex<()>,
     /// Held while a server attaches.
     attaching: Mutex<()>,
     current: Mutex<Option<LogSession>>,
@@ -60,6 +64,7 @@ impl Session {
         Self {
             context: Arc::clone(context),
             identity: Mutex::new(identity),
+            changing: Mutex::default(),
             attaching: Mutex::default(),
             current: Mutex::new(None),
             ended: Condvar::new(),
@@ -73,16 +78,27 @@ impl Session {
         self.identity.lock().clone()
     }
 
+    /// Changes the identity, durably. `change` says `None` where nothing changes.
+    fn change(
+        &self,
+        change: impl FnOnce(&Identity) -> Result<Option<Identity>, NodeError>,
+    ) -> Result<(), NodeError> {
+        let _changing = self.changing.lock();
+        let before = self.identity();
+        let Some(next) = change(&before)? else { return Ok(()) };
+        if next.generation == before.generation || !is_planted(Bug::GenerationNotWritten) {
+            next.write(&self.context.own)?;
+        }
+        *self.identity.lock() = next;
+        Ok(())
+    }
+
     /// Notes durably whether pages are set aside ([`super::quarantine`]).
     ///
     /// # Errors
     /// [`NodeError::Io`]; the note is then as before.
     pub fn set_quarantine(&self, has_quarantine: bool) -> Result<(), NodeError> {
-        let mut identity = self.identity.lock();
-        let next = Identity { has_quarantine, ..identity.clone() };
-        next.write(&self.context.own)?;
-        *identity = next;
-        Ok(())
+        self.change(|identity| Ok(Some(Identity { has_quarantine, ..identity.clone() })))
     }
 
     /// Notes durably that the volume is frozen, and how far the changes in its files may go ([`super::frozen`]). `None`:
@@ -91,11 +107,7 @@ impl Session {
     /// # Errors
     /// [`NodeError::Io`]; the note is then as before.
     pub fn set_frozen(&self, frozen_changes_end: Option<u64>) -> Result<(), NodeError> {
-        let mut identity = self.identity.lock();
-        let next = Identity { frozen_changes_end, ..identity.clone() };
-        next.write(&self.context.own)?;
-        *identity = next;
-        Ok(())
+        self.change(|identity| Ok(Some(Identity { frozen_changes_end, ..identity.clone() })))
     }
 
     /// A number that no connection had before.
@@ -172,21 +184,21 @@ impl Session {
     /// [`NodeError::Refused`] for a server that is older than one that ran on the volume; [`NodeError::Io`]. The old
     /// generation then stays the newest.
     pub fn next_generation(&self, who: &str, server: ServerVersion) -> Result<u64, NodeError> {
-        let mut identity = self.identity.lock();
-        // In one step with the new generation: a newer server may have been noted until now.
-        if let Some(why) = identity.refused_server(server) {
-            let name = &self.context.name;
-            return Err(NodeError::Refused(format!("volume {name}: {why}. No server was fenced")));
-        }
-        let mut next = identity.clone();
-        next.generation += 1;
-        who.clone_into(&mut next.attached_by);
-        next.attached_server = Some(server);
-        if !is_planted(Bug::GenerationNotWritten) {
-            next.write(&self.context.own)?;
-        }
-        *identity = next;
-        Ok(identity.generation)
+        let mut generation = 0;
+        self.change(|identity| {
+            // In one step with the new generation: a newer server may have been noted until now.
+            if let Some(why) = identity.refused_server(server) {
+                let name = &self.context.name;
+                return Err(NodeError::Refused(format!("volume {name}: {why}. No server was fenced")));
+            }
+            let mut next = identity.clone();
+            next.generation += 1;
+            who.clone_into(&mut next.attached_by);
+            next.attached_server = Some(server);
+            generation = next.generation;
+            Ok(Some(next))
+        })?;
+        Ok(generation)
     }
 
     /// Makes `hello` the volume's session, or returns the refusal. `take_place` lets only the new connection append,
@@ -254,18 +266,17 @@ impl Session {
         };
         // A connection that is not the session's cannot append either ([`super::receiving`]).
         let Some(server) = server else { return Ok(()) };
-        let mut identity = self.identity.lock();
-        let newest = identity.server_of_generation();
-        if newest.refused_after(server).is_some() {
-            return Err(NodeError::Refused(format!(
-                "{server} was fenced by {newest} before its first change of volume {}; the change is discarded,                  because {newest} could not read it",
-                self.context.name
-            )));
-        }
-        if let Some(noted) = identity.with_server_run(server) {
-            noted.write(&self.context.own)?;
-            *identity = noted;
-        }
+        self.change(|identity| {
+            let newest = identity.server_of_generation();
+            if newest.refused_after(server).is_some() {
+                return Err(NodeError::Refused(format!(
+                    "{server} was fenced by {newest} before its first change of volume {}; the change is discarded, \
+                     because {newest} could not read it",
+                    self.context.name
+                )));
+            }
+            Ok(identity.with_server_run(server))
+        })?;
         self.noted.store(connection, Ordering::Release);
         Ok(())
     }

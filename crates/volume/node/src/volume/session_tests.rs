@@ -5,7 +5,10 @@ use crate::home::Folder;
 use crate::mark::Point;
 use crate::options::NodeOptions;
 use crate::volume::SERVER_NOT_SAID;
+use redoubt_storage::{RealDir, StorageDir, StorageFile};
 use redoubt_wire::hello::{Compression, Role};
+use std::io;
+use std::sync::mpsc::{self, Receiver, SyncSender};
 
 struct Fixture {
     directory: tempfile::TempDir,
@@ -14,8 +17,13 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::with(|dir| Arc::new(dir))
+    }
+
+    /// `disk` gets the directory of the operating system.
+    fn with(disk: impl FnOnce(RealDir) -> Arc<dyn StorageDir>) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let own = Folder::open(directory.path()).unwrap();
+        let own = Folder::new(disk(RealDir::open_shared(directory.path()).unwrap()), directory.path());
         let options = NodeOptions::new(directory.path().to_owned(), "127.0.0.1:0".to_owned());
         let context = Arc::new(Context::new("v", own, &options));
         let session = Session::new(&context, Identity::new());
@@ -31,6 +39,41 @@ impl Fixture {
                 resumes
             },
         )
+    }
+}
+
+/// A directory whose sync says that it has begun, and waits for a word to end.
+struct HangingSync {
+    dir: RealDir,
+    begun: SyncSender<()>,
+    end: Mutex<Receiver<()>>,
+}
+
+impl StorageDir for HangingSync {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.dir.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.dir.open(name)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.dir.create(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.dir.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.dir.remove(name)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.begun.send(()).unwrap();
+        self.end.lock().recv().unwrap();
+        self.dir.sync()
     }
 }
 
@@ -155,4 +198,26 @@ fn server_fenced_by_a_later_series_is_still_noted() {
     assert_eq!(fixture.session.identity().newest_server, Some(version("MariaDB 11.4.7")));
     let refused = fixture.session.next_generation("third", version("MariaDB 10.11.19")).unwrap_err();
     assert!(refused.to_string().contains("MariaDB 11.4.7 has run on it"), "{refused}");
+}
+
+/// A status reads the identity of every volume.
+#[test]
+fn identity_is_readable_while_the_disk_hangs_in_an_attach() {
+    /// Guards against a hang.
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let ((begun, has_begun), (end, ends)) = (mpsc::sync_channel(0), mpsc::sync_channel(0));
+    let fixture = Fixture::with(|dir| Arc::new(HangingSync { dir, begun, end: Mutex::new(ends) }));
+    let session = Arc::new(fixture.session);
+    let attaching = Arc::clone(&session);
+    let attached = std::thread::spawn(move || attaching.next_generation("first", SERVER_NOT_SAID));
+    has_begun.recv_timeout(PATIENCE).unwrap();
+
+    let (read, was_read) = mpsc::channel();
+    let reading = Arc::clone(&session);
+    std::thread::spawn(move || read.send(reading.identity().generation));
+    assert_eq!(was_read.recv_timeout(PATIENCE).expect("it waits for the disk"), 0, "not given out yet");
+
+    end.send(()).unwrap();
+    assert_eq!(attached.join().unwrap().unwrap(), 1);
+    assert_eq!(session.identity().generation, 1);
 }

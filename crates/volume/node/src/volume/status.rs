@@ -20,9 +20,12 @@ impl Volume {
             Condition::Stopped(reason) => ("stopped", reason),
             Condition::Frozen(reason) => ("frozen", reason),
             Condition::Waiting(reason) => ("waiting", reason),
-            Condition::Running if self.exports.is_active() => ("exporting", String::new()),
-            Condition::Running if self.session.is_connected() => ("attached", String::new()),
-            Condition::Running => ("ready", String::new()),
+            Condition::Running => match self.receiving.hung_write() {
+                Some(reason) => ("waiting", reason),
+                None if self.exports.is_active() => ("exporting", String::new()),
+                None if self.session.is_connected() => ("attached", String::new()),
+                None => ("ready", String::new()),
+            },
         };
         let (buffer, figures) = (&self.receiving.buffer, &self.context.figures);
         let (index_pages, index_runs, index_tables) = self.indexing.index.sizes();

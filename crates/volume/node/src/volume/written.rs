@@ -43,6 +43,11 @@ impl WrittenEnds {
         }
     }
 
+    /// Since when the first is being written.
+    pub fn oldest(&self) -> Option<Instant> {
+        self.state.lock().ends.front().map(|(_, since)| *since)
+    }
+
     /// Takes out the ends that are durable; returns the last of them, and since when the first was being written.
     pub fn take_durable(&self, durable: Seq) -> Option<(Point, Instant)> {
         let mut state = self.state.lock();
