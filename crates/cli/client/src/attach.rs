@@ -189,7 +189,8 @@ impl Look<'_> {
     /// Checks that the data directory is of this volume, that the node has all that it confirmed, and that no other server
     /// has taken the volume over where that matters.
     fn at_volume(&self, directory: &mut DataDirectory<'_>, unsent: &Unsent) -> Result<Looked> {
-        let mut volume = volumes::usable(self.connector, self.options.volume, self.server)?;
+        let look = || volumes::usable(self.connector, self.options.volume, self.server);
+        let mut volume = volumes::opened(look, || std::thread::sleep(LOOK_INTERVAL), self.events)?;
         // Before its end is compared: a part of its log is not read.
         if volume.state == "frozen" {
             let (name, reason) = (self.options.volume, &volume.reason);

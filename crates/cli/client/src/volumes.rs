@@ -3,6 +3,7 @@
 use crate::control::Client;
 use crate::credentials::check_volume;
 use crate::error::{ClientError, Result};
+use crate::events::Events;
 use redoubt_transport::Connector;
 use redoubt_wire::ServerVersion;
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
@@ -49,3 +50,36 @@ pub fn usable(connector: &Connector, name: &str, server: ServerVersion) -> Resul
     }
     Ok(volume)
 }
+
+/// How often a volume whose log the node reads is looked at.
+pub const OPENING_LOOKS_MAX: u32 = 600;
+/// State of a volume whose log the node reads.
+const RECOVERING: &str = "recovering";
+
+/// The volume that `look` finds, once the node has read its log. Before that the end of the log is not known, and an older
+/// copy looks like any other.
+///
+/// # Errors
+/// Those of `look`; [`ClientError::Usage`] after [`OPENING_LOOKS_MAX`] looks.
+pub fn opened(
+    mut look: impl FnMut() -> Result<VolumeStatus>,
+    pause: impl Fn(),
+    events: &dyn Events,
+) -> Result<VolumeStatus> {
+    for number in 0..OPENING_LOOKS_MAX {
+        let volume = look()?;
+        if volume.state != RECOVERING {
+            return Ok(volume);
+        }
+        if number == 0 {
+            events.note(&format!("the storage node reads the log of volume {}; waiting", volume.name));
+        }
+        pause();
+    }
+    let why = "the storage node takes long to open the volume; see `redoubt status`. Nothing was attached";
+    Err(ClientError::Usage(why.to_owned()))
+}
+
+#[cfg(test)]
+#[path = "volumes_tests.rs"]
+mod tests;

@@ -161,7 +161,8 @@ impl Unsent {
                         "cannot send the data that the previous server left in {} to the storage node at {}: \
                          {error}. Nothing is lost and no volume was attached; try again when the node is \
                          available. To start without that data, move the file out of the data directory; it \
-                         may hold answered commits",
+                         may hold answered commits, and without it an older copy of the node's directory is not \
+                         noticed",
                         self.path.display(),
                         connector.address
                     )));
