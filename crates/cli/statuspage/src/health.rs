@@ -1,9 +1,10 @@
 //! Health checks of a node for orchestrators and load balancers: `/healthz` and `/readyz`.
 //!
 //! `/healthz` fails if the node has not reported its state for [`STALE_AFTER`]: a lock is held, or the machine is far
-//! too slow. A restart may help. `/readyz` also fails while volumes are being opened: their servers would wait.
+//! too slow. A restart may help. `/readyz` also fails while volumes are being opened after the node's start: their servers
+//! would wait. Not for longer than [`OPENING_LIMIT`]: one volume whose disk hangs would keep the others from their servers.
 //!
-//! A volume that is stopped, or that waits for disk space, fails neither check. A restart of the node does not help
+//! A volume that is stopped, that waits for disk space, or that is opened later, fails neither check. A restart of the node does not help
 //! that volume, and it would interrupt all others. Alerts on `/metrics` report such a volume.
 
 use crate::SAMPLE_INTERVAL;
@@ -17,6 +18,9 @@ pub const STALE_AFTER: Duration = Duration::from_secs(15);
 const OPENING: &str = "recovering";
 /// Maximum number of volumes that one answer names.
 const MAX_NAMES: usize = 10;
+
+/// Time since the node's start in which volumes that are being opened make it unready.
+pub const OPENING_LIMIT: Duration = Duration::from_secs(600);
 
 const _: () = assert!(STALE_AFTER.as_secs() >= 10 * SAMPLE_INTERVAL.as_secs(), "a late sample is not a hang");
 
@@ -33,7 +37,9 @@ pub fn ready(age: Duration, status: &NodeStatus) -> Health {
     let opening: Vec<&str> =
         status.volumes.iter().filter(|of| of.state == OPENING).map(|of| of.name.as_str()).collect();
     match alive(age) {
-        Health::Passes if opening.is_empty() => Health::Passes,
+        Health::Passes if opening.is_empty() || status.uptime_seconds >= OPENING_LIMIT.as_secs() => {
+            Health::Passes
+        }
         Health::Passes => {
             let named = opening.get(..MAX_NAMES.min(opening.len())).unwrap_or_default().join(", ");
             let more = opening.len().saturating_sub(MAX_NAMES);
@@ -71,6 +77,17 @@ mod tests {
         let status = node(&[("shop", "attached"), ("blog", OPENING)]);
         let Health::Fails(why) = ready(Duration::ZERO, &status) else { panic!("an opening node is ready") };
         assert!(why.contains("blog") && !why.contains("shop"), "{why}");
+    }
+
+    #[test]
+    fn one_volume_that_hangs_does_not_keep_node_unready() {
+        let status = |uptime_seconds| NodeStatus {
+            uptime_seconds,
+            ..node(&[("shop", "attached"), ("blog", OPENING)])
+        };
+        let limit = OPENING_LIMIT.as_secs();
+        assert_ne!(ready(Duration::ZERO, &status(limit - 1)), Health::Passes);
+        assert_eq!(ready(Duration::ZERO, &status(limit)), Health::Passes);
     }
 
     #[test]
