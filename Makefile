@@ -211,7 +211,8 @@ soak:
 # The page sizes and settings that ./test leaves out: all features of InnoDB on a volume, and on the stock server; and the
 # redo of a MySQL server, read and replayed (half an hour, 5 GB of disk).
 batteries:
-	cargo test --release --workspace --test volume --test versions -- --ignored features
+	cargo build --release --locked --workspace --features experimental-devices
+	cargo test --release --workspace --features experimental-devices --test volume --test versions -- --ignored features
 	cargo test --release -p redoubt-redo --test mysql_real_log -- --ignored
 	cargo test --release -p redoubt-page --test replay_mysql -- --ignored --test-threads 1
 

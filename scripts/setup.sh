@@ -59,6 +59,10 @@ setup_fault() {
 
 # The server lies in /usr/sbin, which is not in everybody's PATH; cargo often only in the home directory.
 setup_paths() {
+    # A server takes no preloaded library from such a path, and apt no key.
+    case $PWD in *[[:space:]:]*) setup_fail "the path of this tree has a blank or a colon: $PWD; move it" ;; esac
+    : "${HOME:=$(getent passwd "$(id -u)" | cut -d : -f 6)}"
+    export HOME
     PATH="$PATH:/usr/sbin:/usr/local/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"
     export PATH
 }
@@ -191,7 +195,10 @@ setup_servers() {
 # setup_fetched NAME VARIABLE: a folder that VARIABLE names is used instead; VARIABLE_MISSING says why there is none.
 setup_fetched() {
     local name=$1 variable=$2 log=target/fetch-$1.log status=0 why
-    if [ -n "${!variable:-}" ]; then return 0; fi
+    if [ -n "${!variable:-}" ]; then
+        [ -d "${!variable}" ] || setup_fault "$variable=${!variable} is no directory"
+        return 0
+    fi
     mkdir -p target
     setup_timeout 600 scripts/fetch-server "$name" 2>"$log" || status=$?
     if [ "$status" -eq 124 ]; then echo "error: it took longer than 10 minutes" >>"$log"; fi
@@ -229,7 +236,10 @@ setup_browser() {
 # A Prometheus for the test of the dashboard. Unpacked into target/prometheus instead of installed, so that no service
 # starts.
 setup_prometheus() {
-    if [ -n "${REDOUBT_PROMETHEUS:-}" ]; then return 0; fi
+    if [ -n "${REDOUBT_PROMETHEUS:-}" ]; then
+        [ -d "$REDOUBT_PROMETHEUS" ] || setup_fault "REDOUBT_PROMETHEUS=$REDOUBT_PROMETHEUS is no directory"
+        return 0
+    fi
     local directory=target/prometheus
     if [ ! -x "$directory/usr/bin/promtool" ]; then
         if command -v prometheus >/dev/null 2>&1; then return 0; fi
@@ -266,9 +276,9 @@ setup_plugins() {
         setup_say "Fetching the package $package with apt-get into $directory"
         # Package lists may be missing, or older than what the mirror has.
         (cd "$directory" && rm -f "$package"_*.deb && { setup_timeout 300 apt-get download -qq "$package" ||
-            { setup_timeout 300 apt-get update -qq && setup_timeout 300 apt-get download -qq "$package"; }; } >/dev/null 2>&1 &&
+            { setup_as_root && setup_timeout 300 "${SETUP_AS_ROOT[@]}" apt-get update -qq && setup_timeout 300 apt-get download -qq "$package"; }; } >/dev/null 2>&1 &&
             dpkg -x "$package"_*.deb .) ||
-            setup_fail "apt-get download $package failed; set REDOUBT_SERVER_PLUGINS to the directory with $name"
+            setup_fault "apt-get download $package failed; set REDOUBT_SERVER_PLUGINS to the directory with $name"
         rm -f "$directory/$package"_*.deb
     done
 }

@@ -7,6 +7,8 @@
 //!
 //! Invariant: without `--child` as its first argument a test program does nothing here.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::panic::{UnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::Command;
@@ -37,6 +39,9 @@ pub fn copy_program(to: &Path) {
     let program = std::env::current_exe().expect("this program has a path");
     let status = Command::new("cp").args([program.as_path(), to]).status().expect("cp can be started");
     assert!(status.success(), "cp to {}: {status}", to.display());
+    // `cp` obeys the umask.
+    let everybody = Permissions::from_mode(0o755);
+    std::fs::set_permissions(to, everybody).expect("the mode of the copy can be changed");
 }
 
 /// In a child process: the arguments that the caller of [`command`] added.

@@ -37,10 +37,15 @@ pub fn named(name: &str) -> std::result::Result<FetchedServer, String> {
 }
 
 /// [`find`]; where there is none, says on standard error that `test` is skipped, and why.
+///
+/// # Panics
+/// If a directory is named, and there is no such server in it.
 pub fn find_or_skip(server: FetchedServer, test: &str) -> Option<Product> {
     match find(server) {
         Ok(product) => Some(product),
         Err(error) => {
+            let (directory, _) = variables(server);
+            assert!(std::env::var_os(directory).is_none(), "{directory} is set: {error}");
             let reason = std::env::var(variables(server).1).unwrap_or_else(|_| error.to_string());
             redoubt_test_support::skip(test, reason);
             None

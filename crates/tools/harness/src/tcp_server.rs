@@ -17,8 +17,17 @@ const TAKEN: &str = "Address already in use";
 pub fn create_with_tcp(config: ServerConfig) -> Result<(Server, u16)> {
     let mut server = Server::new(config)?;
     server.install_db()?;
+    let port = start_with_tcp(&mut server)?;
+    Ok((server, port))
+}
+
+/// Starts a server that is not running so that it listens on the returned port.
+///
+/// # Errors
+/// Those of the server's start, but for ports that are taken.
+pub fn start_with_tcp(server: &mut Server) -> Result<u16> {
     let own = server.config().server_args.len();
-    let started = with_port(|port| {
+    with_port(|port| {
         let arguments = &mut server.config_mut().server_args;
         arguments.truncate(own);
         arguments.extend(["--skip-networking=0".into(), "--bind-address=127.0.0.1".into()]);
@@ -28,6 +37,5 @@ pub fn create_with_tcp(config: ServerConfig) -> Result<(Server, u16)> {
             Err(Error::Exited { log_tail, .. }) if log_tail.contains(TAKEN) => None,
             Err(error) => Some(Err(error)),
         }
-    });
-    started.map(|port| (server, port))
+    })
 }

@@ -217,10 +217,15 @@ fn finish(
     let before = args.before.as_deref().map_or_else(Vec::new, read_before);
     print::text(&format!("\n{}\n{}\n", report::stages(outcomes, &before), report::slowest(outcomes)));
     print::text(&report::not_passed(outcomes));
-    let failed_steps = args.failed_steps.as_deref().map_or_else(Vec::new, skips::lines);
+    // A list that cannot be read is a failure: it may have named one.
+    let failed_steps = args.failed_steps.as_deref().map_or(Ok(Vec::new()), skips::lines);
+    let failed_steps = failed_steps.unwrap_or_else(|error| vec![error.to_string()]);
     print::text(&report::failed_steps(&failed_steps));
-    let has_passed = outcomes.iter().all(|outcome| outcome.verdict == Verdict::Passed);
-    let left_out = args.skipped.as_deref().map_or_else(Vec::new, skips::left_out);
+    let left_out = args.skipped.as_deref().map_or(Ok(Vec::new()), skips::left_out);
+    let left_out_is_known =
+        left_out.as_ref().map_err(|error| print::line(&format!("error: {error}"))).is_ok();
+    let left_out = left_out.unwrap_or_default();
+    let has_passed = left_out_is_known && outcomes.iter().all(|outcome| outcome.verdict == Verdict::Passed);
     if !left_out.is_empty() {
         let count = left_out.len();
         print::line(&format!("Left out on this machine, although their tests count as passed: {count}"));

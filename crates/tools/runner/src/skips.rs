@@ -9,16 +9,26 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::plan::{STAGES, stage_named};
 
-/// The lines of a file, without empty ones.
-pub fn lines(path: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+/// The lines of a file, without empty ones. Words of other programs in it may be in any encoding.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn lines(path: &Path) -> Result<Vec<String>> {
+    let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 
-/// The lines of the file to which tests append, sorted, each once.
-pub fn left_out(path: &Path) -> Vec<String> {
-    let lines: BTreeSet<String> = lines(path).into_iter().collect();
-    lines.into_iter().collect()
+/// The lines of the file to which tests append, sorted, each once. Without a file there are none.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn left_out(path: &Path) -> Result<Vec<String>> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let lines: BTreeSet<String> = lines(path)?.into_iter().collect();
+    Ok(lines.into_iter().collect())
 }
 
 /// Names allowed in `stages`. Section `lint` has the steps that `./test` itself leaves out.

@@ -9,13 +9,13 @@
 
 {{- define "redoubt.selector" -}}
 app.kubernetes.io/name: redoubt
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "redoubt.labels" -}}
 {{ include "redoubt.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end -}}
 
 {{/* The chart has no answer to a second replica: a volume lives on one node. */}}

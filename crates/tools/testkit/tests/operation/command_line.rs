@@ -15,6 +15,7 @@ use std::time::Duration;
 use redoubt_harness::command::{Outcome, PATIENCE};
 use redoubt_harness::node::Node;
 use redoubt_test_support::Mount;
+use redoubt_test_support::port::ClosedPort;
 use redoubt_workload::launcher::find_redoubt;
 
 /// Wrong usage.
@@ -180,8 +181,8 @@ fn a_node_on_a_read_only_file_system_says_so() {
 
 #[test]
 fn a_client_says_what_is_wrong_with_the_node() {
-    // Bound and dropped: no process listens there.
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let port = ClosedPort::take();
+    let closed = port.address().to_string();
     for command in [&["status"][..], &["volume", "list"], &["volume", "create", "v"]] {
         let args = [command, &["--node", &closed]].concat();
         refused(&args, FAILED, &["cannot reach the storage node", &closed, "redoubt node"]);

@@ -105,7 +105,9 @@ fn check_terminal(node: &Node) {
     assert_eq!(lines.len(), 3, "{text}");
     assert!(lines.iter().all(|line| line.contains("shop attached") && line.contains("commits ")), "{text}");
     assert!(!text.contains('\x1b'), "{text}");
-    assert!(lines[2].split("commits ").nth(1).is_some_and(|rest| !rest.starts_with("0/s")), "{text}");
+    // One second without a commit may be the disk's.
+    let has_commits = |line: &str| line.split("commits ").nth(1).is_some_and(|rest| !rest.starts_with("0/s"));
+    assert!(lines[1..].iter().any(|line| has_commits(line)), "{text}");
     for line in watch(&["--json"]).lines() {
         let status: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(status["volumes"][0]["name"], VOLUME);

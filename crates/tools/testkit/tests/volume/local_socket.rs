@@ -15,7 +15,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const VOLUME: &str = "shop";
@@ -208,8 +208,11 @@ fn a_socket_of_another_user_gets_no_connection() {
     let mut node = Node::create(&find_redoubt().unwrap(), &NODE_ARGS).unwrap();
     let name = local_name(node.address());
     node.kill9().unwrap();
-    let mut child = child::command("squatter")
-        .arg(&name)
+    // Where another user may execute it.
+    let copy = std::env::temp_dir().join(format!("redoubt-test-squatter-{}", std::process::id()));
+    child::copy_program(&copy);
+    let mut child = Command::new(&copy)
+        .args([child::MARK, "squatter", &name])
         .uid(STRANGER)
         .current_dir("/")
         .stdout(Stdio::piped())
@@ -231,6 +234,7 @@ fn a_socket_of_another_user_gets_no_connection() {
     require_sound(&node, &server, run);
     server.shutdown().unwrap();
     squatter.0.kill().unwrap();
+    std::fs::remove_file(copy).unwrap();
     let mut visits = String::new();
     said.read_to_string(&mut visits).unwrap();
     let visits: Vec<_> = visits.lines().filter(|line| line.contains("visited")).collect();

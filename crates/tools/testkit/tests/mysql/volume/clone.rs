@@ -3,24 +3,14 @@
 
 use super::{Fixture, VOLUME, contents};
 use redoubt_harness::battery::Restart;
+use redoubt_harness::tcp_server::{create_with_tcp, start_with_tcp};
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::{Conn, execute, query_text};
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const PLUGIN: &str = "--plugin-load-add=mysql_clone.so";
-
-/// Reached over the network.
-fn listen(config: &mut ServerConfig) -> u16 {
-    // The kernel does not reuse the port so soon.
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    for argument in ["--skip-networking=OFF", "--bind-address=127.0.0.1", &format!("--port={port}")] {
-        config.server_args.push(argument.to_owned());
-    }
-    port
-}
 
 /// A stock server, with the plugin.
 fn stock(like: &Fixture) -> Server {
@@ -77,15 +67,15 @@ fn move_money(server: &Server, seed: u64, ended: &AtomicBool, moves: &AtomicU64)
 /// from its own log files while it writes to them: from its last checkpoint on, which is before the plugin was there.
 #[test]
 fn clones_of_a_server_under_load_are_whole() {
-    let mut port = 0;
     let Some(mut fixture) = Fixture::with("clones_of_a_server_under_load_are_whole", |config| {
         config.log_file_size_bytes = 8 << 20;
         // Pages are written while they are cloned.
         config.buffer_pool_bytes = 8 << 20;
-        port = listen(config);
     }) else {
         return;
     };
+    fixture.server.shutdown().unwrap();
+    let port = start_with_tcp(&mut fixture.server).unwrap();
     prepare(&fixture);
     let recipient = stock(&fixture);
     let directory = tempfile::Builder::new().prefix("rdtc-").tempdir().unwrap();
@@ -146,8 +136,7 @@ fn a_server_on_a_volume_is_not_replaced_by_a_clone() {
     prepare(&fixture);
     let mut config = ServerConfig::new(Launcher::Stock).product(fixture.product.clone());
     config.server_args.push(PLUGIN.to_owned());
-    let port = listen(&mut config);
-    let donor = Server::create(config).unwrap();
+    let (donor, port) = create_with_tcp(config).unwrap();
     let mut there = donor.connect().unwrap();
     execute(&mut there, "CREATE USER 'c'@'127.0.0.1' IDENTIFIED BY 'p'").unwrap();
     execute(&mut there, "GRANT BACKUP_ADMIN ON *.* TO 'c'@'127.0.0.1'").unwrap();
