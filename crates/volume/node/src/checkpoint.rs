@@ -16,6 +16,7 @@
 //!
 //! Builds before 0.1.0 wrote format 1, which had all the names in `checkpoint`, and no names file. It is refused.
 
+pub mod lines;
 pub mod names_file;
 pub mod twice;
 

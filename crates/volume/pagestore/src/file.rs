@@ -17,7 +17,8 @@
 //!   that cuts, pages in mode `atomic`. They first ensure that the ring has no image of the object that would come
 //!   back. For a removed object nothing goes home: its file is not there.
 //! * A file exists durably before its object is known, and is gone durably when `remove` returns.
-//! * Pages written home are synced before the room of its images is used again.
+//! * Pages written home are synced, and the lengths of their files recorded ([`growth`]), before the room of its images is
+//!   used again.
 //! * A damaged image is an error when its page is read, unless the page at home is the same. It stops nothing else: if
 //!   its room is wanted, it goes home, and there its page fails the page checksum. An image or a page that the drive
 //!   cannot read is damaged if other bytes of the store are readable (see [`lost`]).
@@ -35,11 +36,12 @@ use redoubt_storage::{RealDir, StorageDir, StorageFile, UntornLimits, is_lost_co
 use redoubt_sync::{Mutex, RwLock};
 
 use crate::error::PageStoreError;
-use crate::{ObjectId, PageStore, PageStoreInfo, PageStoreStats, PageWrite, RetainedImage};
+use crate::{GrowthRecorder, ObjectId, PageStore, PageStoreInfo, PageStoreStats, PageWrite, RetainedImage};
 
 mod atomic;
 mod batch;
 mod found_lens;
+mod growth;
 mod heat;
 mod home;
 mod identity;
@@ -190,7 +192,7 @@ impl FilePageStore {
             reader: ring.reader().clone(),
             journal_len_bytes: ring.file_len_bytes(),
             live_bytes: AtomicU64::new(ring.live_bytes()),
-            writer: Mutex::new(Writer { ring, scratch: Scratch::default() }),
+            writer: Mutex::new(Writer { ring, scratch: Scratch::default(), cut: None }),
             pending_pages: AtomicUsize::new(pending.len()),
             pending: RwLock::new(pending),
             is_poisoned: AtomicBool::new(false),
@@ -230,6 +232,7 @@ impl FilePageStore {
         self.home.dir.create(&name).map_err(PageStoreError::io_or_no_space("create", &name))?;
         self.home.sync_names(&name)?;
         self.home.objects.insert(object);
+        self.home.growth.note_len(object, 0);
         Ok(())
     }
 
@@ -243,6 +246,7 @@ impl FilePageStore {
             }
             let name = objects::file_name(object);
             self.home.objects.remove(object);
+            self.home.growth.forget(object);
             {
                 let mut pending = self.pending.write();
                 add(&self.home.counters.images_superseded, pending.remove_object(object) as u64);
@@ -268,23 +272,6 @@ impl FilePageStore {
             add(&self.home.counters.bytes_written_home, piece.len() as u64);
         }
         Ok(())
-    }
-
-    fn change_len(&self, object: ObjectId, len_bytes: u64) -> Result<(), PageStoreError> {
-        let mut writer = self.writer.lock();
-        self.check_poison()?;
-        // Images in the ring lie within the present length, so they matter only if that is cut.
-        if len_bytes < self.len_bytes(object)? {
-            self.forget(&mut writer, object)?;
-        }
-        let object = self.home.objects.get(object)?;
-        let file = self.home.file(&object)?;
-        {
-            let _no_reader = object.begin_write(0..u64::MAX);
-            file.set_len(len_bytes)
-                .map_err(PageStoreError::io_or_no_space("set the length of", &object.name))?;
-        }
-        self.home.sync_file(&*file, &object.name)
     }
 
     fn locate(&self, object: ObjectId, page_no: u32, len: usize) -> PageLocation {
@@ -517,12 +504,7 @@ impl PageStore for FilePageStore {
     }
 
     fn len_bytes(&self, object: ObjectId) -> Result<u64, PageStoreError> {
-        let object = self.home.objects.get(object)?;
-        let file = self.file(&object)?;
-        // First: what ceases to be pending in between is in the file by then.
-        let pending_end = self.pending.read().end(object.id);
-        let len = file.len_bytes().map_err(PageStoreError::read(&object.name, 0))?;
-        Ok(len.max(pending_end))
+        self.stored_len_bytes(object)
     }
 
     fn found_len_bytes(&self, object: ObjectId) -> Result<u64, PageStoreError> {
@@ -546,6 +528,15 @@ impl PageStore for FilePageStore {
             self.sync_object(object)?;
         }
         Ok(len_bytes)
+    }
+
+    fn set_growth_recorder(&self, recorder: GrowthRecorder) {
+        self.home.growth.set_recorder(recorder);
+    }
+
+    fn record_growth(&self) -> Result<(), PageStoreError> {
+        self.check_poison()?;
+        self.record_ends(&self.writer.lock()).map_err(|error| self.note(error))
     }
 
     fn retained_images(

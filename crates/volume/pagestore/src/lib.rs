@@ -100,6 +100,9 @@ pub struct PageStoreInfo {
     pub untorn: Option<UntornLimits>,
 }
 
+/// Takes durable lengths of files in bytes, and makes them durable itself.
+pub type GrowthRecorder = Box<dyn Fn(&[(ObjectId, u64)]) -> std::io::Result<()> + Send + Sync>;
+
 /// Pages on disk. See the crate's documentation for what is promised.
 ///
 /// ```
@@ -266,6 +269,19 @@ pub trait PageStore: Send + Sync {
     /// As [`PageStore::len_bytes`] and [`PageStore::sync_object`].
     fn synced_len_bytes(&self, object: ObjectId, _synced_bytes: u64) -> Result<u64, PageStoreError> {
         self.len_bytes(object)
+    }
+
+    /// `recorder` receives the lengths of files that are created or written, also of some that are not longer than before.
+    /// It has them before other copies of their pages are given up, and after [`PageStore::record_growth`]. It must
+    /// not call the store. Of several recorders the first one counts.
+    fn set_growth_recorder(&self, _recorder: GrowthRecorder) {}
+
+    /// Hands the lengths of all files that were written so far to the recorder.
+    ///
+    /// # Errors
+    /// That of the recorder: [`PageStoreError::NoSpace`], and the call may be repeated; other failures poison the store.
+    fn record_growth(&self) -> Result<(), PageStoreError> {
+        Ok(())
     }
 
     /// Versions of a page of `len_bytes` that the journal still holds, each whole, newest first. Images that the drive

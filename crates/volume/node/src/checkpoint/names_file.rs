@@ -1,16 +1,12 @@
 //! The names of a volume on its disk: a full list, followed by changes.
 //!
-//! `names-<number, 8 hex>` is text, one entry a line: CRC-32C (8 hex), a space, JSON. The checksum continues that of
-//! the previous line, so a missing or misplaced line is found like a damaged one.
+//! `names-<number, 8 hex>` is text, one entry a line ([`super::lines`]):
 //!
 //! | line | JSON |
 //! |---|---|
 //! | first | `{"format":1,"number":N}` |
 //! | up to `base_len_bytes` | lists of changes which together make all names |
 //! | each further line | list of the changes up to one checkpoint ([`NameChange`]) |
-//!
-//! Each line ends at a multiple of 4096, with spaces after its JSON. So no block with names that were durable is
-//! written again.
 //!
 //! The checkpoint has a [`NamesEnd`]: the number, the end of the names that belong to it, and the checksum there. Bytes
 //! after that end are ignored and overwritten. Everything before it was durable before the checkpoint, so any error
@@ -23,6 +19,7 @@
 //! new one. After a failed sync nothing more is appended: an unknown part of the file was dropped, so the names go to a
 //! new file.
 
+use crate::checkpoint::lines::{Lines, push_line};
 use crate::checkpoint::parse;
 use crate::checkpoint::twice::{copy_of, is_lost, report_use_of_copy};
 use crate::error::NodeError;
@@ -40,10 +37,6 @@ const PREFIX: &str = "names-";
 const BASE_LINE_CHANGES: usize = 1000;
 /// Bytes written at once, about.
 const PIECE_BYTES: usize = 1 << 20;
-/// Block that the disk may write as a unit.
-const BLOCK_BYTES: usize = 4096;
-/// The checksum of a line, and a space.
-const CRC_BYTES: usize = 9;
 
 const WAY_OUT: &str = "restore the volume from an export or another copy";
 
@@ -81,19 +74,6 @@ pub struct NamesFile {
 
 fn name_of(number: u64) -> String {
     format!("{PREFIX}{number:08x}")
-}
-
-/// Adds a line that ends at a multiple of [`BLOCK_BYTES`] if `bytes` begins at one. Returns its checksum; `before` is
-/// the previous line's.
-fn push_line(bytes: &mut Vec<u8>, before: u32, content: &impl Serialize) -> std::io::Result<u32> {
-    let mut json = serde_json::to_vec(content)?;
-    let len = bytes.len() + CRC_BYTES + json.len() + 1;
-    json.resize(json.len() + (len.next_multiple_of(BLOCK_BYTES) - len), b' ');
-    let crc = crc32c::crc32c_append(before, &json);
-    bytes.extend_from_slice(format!("{crc:08x} ").as_bytes());
-    bytes.extend_from_slice(&json);
-    bytes.push(b'\n');
-    Ok(crc)
 }
 
 impl NamesFile {
@@ -234,10 +214,10 @@ fn read_names(
     if file.read_at(0, &mut bytes).map_err(io)? < len {
         return Err(too_short());
     }
-    let mut lines = Lines { rest: &bytes, at: 0, crc: 0 };
+    let mut lines = Lines::of(&bytes);
     let mut names = Namespace::default();
     let mut is_first = true;
-    while let Some(line) = lines.next() {
+    while let Some(line) = lines.next_line() {
         let json = line.map_err(damaged)?;
         if std::mem::take(&mut is_first) {
             check_head(directory, name, json, end.number)?;
@@ -246,7 +226,7 @@ fn read_names(
             names.apply(&changes);
         }
     }
-    if lines.crc != end.crc || is_first {
+    if lines.crc() != end.crc || is_first {
         return Err(damaged("it is not the one that the checkpoint refers to".to_owned()));
     }
     Ok((file, names))
@@ -269,38 +249,6 @@ fn check_head(directory: &Folder, name: &str, json: &[u8], number: u64) -> Resul
         return Err(damaged(format!("it is the one with number {}: put the right one back", head.number)));
     }
     Ok(())
-}
-
-/// The lines of a names file, checked.
-struct Lines<'b> {
-    rest: &'b [u8],
-    at: u64,
-    crc: u32,
-}
-
-impl<'b> Lines<'b> {
-    /// The JSON of the next line, or its fault. `None`: the end.
-    fn next(&mut self) -> Option<Result<&'b [u8], String>> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let at = self.at;
-        let line = self.take_line();
-        Some(line.ok_or_else(|| format!("the line at byte {at} is damaged")))
-    }
-
-    fn take_line(&mut self) -> Option<&'b [u8]> {
-        let len = self.rest.iter().position(|byte| *byte == b'\n')?;
-        let (line, rest) = self.rest.split_at(len);
-        let (crc, json) = line.split_first_chunk::<CRC_BYTES>()?;
-        let crc = std::str::from_utf8(crc).ok()?.strip_suffix(' ')?;
-        let crc = u32::from_str_radix(crc, 16).ok()?;
-        if crc != crc32c::crc32c_append(self.crc, json) {
-            return None;
-        }
-        (self.crc, self.rest, self.at) = (crc, rest.get(1..)?, self.at + len as u64 + 1);
-        Some(json)
-    }
 }
 
 /// Removes names files of other numbers than `kept`.

@@ -139,7 +139,7 @@ pub struct Applying {
     /// The same, for people.
     pub description: Description,
     /// List of the files that must be there.
-    pub stored_files: StoredFiles,
+    pub stored_files: Arc<StoredFiles>,
     /// The checkpoint on disk.
     files: Mutex<CheckpointFiles>,
     checkpoint: Mutex<NodeCheckpoint>,
@@ -164,7 +164,7 @@ impl Applying {
             context: Arc::clone(context),
             store,
             description,
-            stored_files: StoredFiles::new(context),
+            stored_files: Arc::new(StoredFiles::new(context)),
             applied: Mark::at(checkpoint.applied),
             files: Mutex::new(files),
             checkpoint: Mutex::new(checkpoint),
@@ -304,6 +304,7 @@ impl Applying {
         }
         self.context.with_retry(Waiter::Pages, || Ok(self.store.seal()?))?;
         self.settle(sources, &applied.damage, &[])?;
+        self.context.with_retry(Waiter::Pages, || Ok(self.store.record_growth()?))?;
         self.context.with_retry(Waiter::Pages, || self.stored_files.before_checkpoint(sources.plain))?;
         let log_start = self.next_log_start(&end, sources.receiving);
         self.context.with_retry(Waiter::Pages, || self.write_checkpoint(&end, log_start))?;
@@ -392,7 +393,7 @@ impl Applying {
         for table in tables {
             sources.indexing.index.remove_applied(table);
         }
-        self.stored_files.applied(tables, &end.dead, &*self.store);
+        self.stored_files.applied(&end.dead, &*self.store);
         self.stored_files.save_if_due(sources.plain);
         self.applied.advance(end.point);
         sources.receiving.buffer.set_applied(end.point.seq);
@@ -427,7 +428,12 @@ impl Applying {
             // Also if it is shorter: the pages past its end are not missing from a file that was cut on the disk.
             let cut = self.stored_files.before_cut(*object, len_bytes);
             let set_len = |()| -> Result<(), NodeError> {
-                if is_longer { Ok(self.store.set_len(*object, len_bytes)?) } else { Ok(()) }
+                if is_longer {
+                    self.store.set_len(*object, len_bytes)?;
+                    // A reader may have brought its pages home meanwhile.
+                    self.stored_files.before_cut(*object, len_bytes)?;
+                }
+                Ok(())
             };
             match cut.and_then(set_len) {
                 // Pages that wait in the journal find no room. The next table may find room, so nothing waits here.

@@ -6,6 +6,7 @@
 //! at some point of the stream.
 
 use super::indexing::close_table_at;
+use super::stored_files::StoredFiles;
 use super::{Identity, Volume, imported_server};
 use crate::checkpoint::CheckpointFiles;
 use crate::error::NodeError;
@@ -322,6 +323,7 @@ impl Import {
             self.store.sync_object(object)?;
         }
         self.plain.sync()?;
+        StoredFiles::create(&self.own, &*self.store, &self.plain)?;
         let mut walked = log.walk(self.family)?;
         if self.family == Family::MySql {
             self.note_stored(&mut walked)?;

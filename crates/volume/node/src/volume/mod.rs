@@ -32,7 +32,7 @@
 //! | [`view`] | the moment that readers read | |
 //!
 //! Flows across parts are in modules without state: [`attach`] (servers come and go), [`clean_end`], [`frozen`], [`reads`],
-//! [`server_log`], [`import`], [`plain_files`], [`restored_files`], [`rescue`], [`trace`], [`status`].
+//! [`server_log`], [`import`], [`plain_files`], [`restored_files`], [`rescue`], [`missing_pages`], [`trace`], [`status`].
 //!
 //! Threads: device and durable ([`receiving`]), parser and chains ([`indexing`]), plain files, apply ([`applying`]).
 //!
@@ -52,6 +52,7 @@ mod identity;
 mod import;
 mod imported_server;
 mod indexing;
+mod missing_pages;
 mod notices;
 mod plain_files;
 mod quarantine;

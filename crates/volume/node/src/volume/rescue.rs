@@ -164,7 +164,10 @@ impl Volume {
         }
     }
 
-    fn rebuild_all(&self, damaged: &[DamagedImage]) -> Result<Vec<Result<Vec<u8>, NodeError>>, NodeError> {
+    pub(super) fn rebuild_all(
+        &self,
+        damaged: &[DamagedImage],
+    ) -> Result<Vec<Result<Vec<u8>, NodeError>>, NodeError> {
         let mut rebuilt: Vec<Option<Result<Vec<u8>, NodeError>>> = Vec::new();
         let mut without_log = Vec::new();
         let mut of_log = Vec::new();

@@ -7,39 +7,48 @@
 //! removes it.
 //!
 //! Invariants:
-//! * The listed length of a page file is not above the durable length of the file itself as of A: pages in the page
-//!   journal do not count, as they hide that the file was cut. Lengths are taken after a checkpoint. They are lowered,
-//!   durably, before a file is cut.
+//! * The listed length of a page file is not above the durable length of the file itself: pages in the page journal do not
+//!   count, as they hide that the file was cut. Lengths are lowered, durably, before a file is cut.
+//! * It is not below that length either, as soon as A or the page journal has moved past the pages that made the file longer
+//!   ([`PageStore::set_growth_recorder`]). So a page that is lost with the end of its file is noticed.
 //! * A listed plain file that is in the names as of A has its contents, unless frames after A remove or empty them.
 //! * A file that is not lost any more leaves the list before A moves.
 //!
-//! The list is written every [`SAVE_INTERVAL`] and at the end, so files that are newer than that are not covered. An older
-//! build changes files without the list, so the list counts only with the checkpoint of a build that keeps it
-//! ([`crate::checkpoint::CheckpointFiles::lists_files`]), and is removed otherwise. A damaged list is as good as none.
+//! The list is written every [`SAVE_INTERVAL`] and at the end, so plain files that are newer than that are not covered. Newer
+//! lengths of page files are appended to a file of their own meanwhile ([`newer`]). The first one of a process writes the
+//! list, so that the file continues a list of the same process.
+//!
+//! An older build changes files without the list, so the list counts only with the checkpoint of a build that keeps it
+//! ([`crate::checkpoint::CheckpointFiles::lists_files`]), and is removed otherwise. A list without a number is of a build
+//! that does not know newer lengths. A damaged list is as good as none.
 //!
 //! Stored form: JSON, with the fields of [`Saved`], behind a checksum line ([`crate::checkpoint::write_checked`]).
 //!
-//! Lock: before those of the plain store.
+//! Lock: after that of the page store's writer, before those of the plain store.
+
+mod newer;
 
 use super::Volume;
 use super::context::Context;
 use super::quarantine::Surroundings;
 use crate::checkpoint::{check_format, parse, read_checked, write_checked};
 use crate::error::NodeError;
-use crate::index::{PageKey, Table};
+use crate::home::Folder;
+use crate::index::PageKey;
 use crate::mark::Point;
 use crate::namespace::Namespace;
 use crate::plain::{Loss, PlainStore};
 use crate::quarantine::{Damage, DamagedPage, PAGES_MAX, PAGES_OF_OBJECT_MAX, SetAside};
+use newer::NewerLens;
 use redoubt_page::Format;
-use redoubt_pagestore::{ObjectId, PageStore, PageStoreError};
+use redoubt_pagestore::{GrowthRecorder, ObjectId, PageStore, PageStoreError};
 use redoubt_redo::{Lsn, PageId};
 use redoubt_sync::{Mutex, time};
 use redoubt_wire::control::is_needed_to_start;
 use redoubt_wire::page::FileId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,6 +68,9 @@ type Lens = BTreeMap<u32, u64>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Saved {
     format: u32,
+    /// Each list has another number. 0: no newer lengths continue it.
+    #[serde(default)]
+    number: u64,
     pages: Lens,
     /// Plain files with contents.
     plain: Vec<u32>,
@@ -67,8 +79,14 @@ struct Saved {
 }
 
 struct ListState {
+    /// Its page files are in the list on disk, or among the newer lengths.
     list: Saved,
+    /// The list on disk is not the same.
     is_changed: bool,
+    /// Number of the last list, whether it was written or not.
+    number: u64,
+    /// Newer lengths. `None`: the next ones go to a list.
+    newer: Option<NewerLens>,
     /// Objects whose files are longer than listed. A few at a time are synced and listed: there may be thousands.
     longer: Vec<ObjectId>,
     saved_at: Instant,
@@ -107,7 +125,7 @@ fn look_at(store: &dyn PageStore, object: ObjectId) -> Result<Option<u64>, PageS
 }
 
 /// The page store has this page. Not certain of a page of zeros: a file that was cut may have become longer again.
-fn has_page(names: &Namespace, object: ObjectId, page_no: u32, store: &dyn PageStore) -> bool {
+pub(super) fn has_page(names: &Namespace, object: ObjectId, page_no: u32, store: &dyn PageStore) -> bool {
     let Some(flags) = names.object(object).and_then(|entry| entry.flags) else { return false };
     let mut page = vec![0; Format { family: names.family(), flags }.physical_page_size_bytes()];
     let is_read = store.read_page(object, page_no, &mut page).unwrap_or(false);
@@ -162,6 +180,11 @@ impl Short {
     }
 }
 
+fn write_list(own: &Folder, list: &Saved) -> Result<(), NodeError> {
+    let encode = |error: serde_json::Error| NodeError::io("encode", own.path().join(FILE_NAME), error.into());
+    write_checked(own, FILE_NAME, &serde_json::to_vec(list).map_err(encode)?)
+}
+
 /// List of the files that page store and plain store must have.
 pub struct StoredFiles {
     context: Arc<Context>,
@@ -172,8 +195,26 @@ impl StoredFiles {
     /// Nothing is listed yet.
     pub fn new(context: &Arc<Context>) -> Self {
         let list = Saved { format: FORMAT, ..Saved::default() };
-        let state = ListState { list, is_changed: false, longer: Vec::new(), saved_at: time::now() };
+        let state = ListState {
+            list,
+            is_changed: false,
+            number: 0,
+            newer: None,
+            longer: Vec::new(),
+            saved_at: time::now(),
+        };
         Self { context: Arc::clone(context), state: Mutex::new(state) }
+    }
+
+    /// Writes the first list of a new volume, whose files are durable.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`], [`NodeError::PageStore`].
+    pub fn create(own: &Folder, store: &dyn PageStore, plain: &PlainStore) -> Result<(), NodeError> {
+        let len_of = |object: ObjectId| Ok((object.0, store.len_bytes(object)?));
+        let pages = store.objects()?.into_iter().map(len_of).collect::<Result<Lens, NodeError>>()?;
+        let plain = plain.stored()?.into_iter().map(|file| file.0).collect();
+        write_list(own, &Saved { format: FORMAT, number: 1, pages, plain, lost: Vec::new() })
     }
 
     /// Compares the stores with the list, and lists what they have. Before any change is made. Notes the plain files that
@@ -193,7 +234,12 @@ impl StoredFiles {
             self.context.own.sync()?;
             Saved::default()
         };
+        if saved.number == 0 {
+            // Otherwise it would count with one of the next lists.
+            newer::remove(&self.context.own)?;
+        }
         let (findings, pages, longer) = self.check_pages(&saved.pages, store, names)?;
+        let number = saved.number;
         let stored: BTreeSet<_> = plain.stored()?.into_iter().map(|file| file.0).collect();
         let missing = saved.plain.iter().filter(|file| !stored.contains(file));
         let losses = missing.map(|file| (FileId(*file), Loss::of_missing()));
@@ -202,9 +248,11 @@ impl StoredFiles {
         plain.add_lost(losses, |file| names.file(file).is_some());
         {
             let mut state = self.state.lock();
-            state.list.pages = pages;
-            state.longer = longer;
-            state.is_changed = true;
+            // A list of page files alone must not forget the plain files.
+            let lost = plain.all_lost().into_iter().map(|(file, loss)| (file.0, loss)).collect();
+            let plain = stored.into_iter().collect();
+            state.list = Saved { format: FORMAT, number, pages, plain, lost };
+            (state.number, state.longer, state.is_changed) = (number, longer, true);
         }
         let is_listed = |lost: &(FileId, Loss)| saved_lost.contains(&(lost.0.0, lost.1.clone()));
         if !plain.all_lost().iter().all(is_listed) {
@@ -263,40 +311,70 @@ impl StoredFiles {
             check_format(own, FILE_NAME, &body, FORMAT..=FORMAT)?;
             parse(own, FILE_NAME, &body)
         };
-        match read() {
+        let unusable = |error: &NodeError| {
+            tracing::warn!(event = "stored_files_unusable", volume = self.context.name, %error, "list of stored files is not usable; missing files go unnoticed at this start");
+        };
+        let mut saved = match read() {
             Err(error) if error.is_unusable_file() => {
-                tracing::warn!(event = "stored_files_unusable", volume = self.context.name, %error, "list of stored files is not usable; missing files go unnoticed at this start");
-                Ok(Saved::default())
+                unusable(&error);
+                Saved::default()
             }
-            saved => saved,
+            saved => saved?,
+        };
+        if saved.number > 0 {
+            match newer::read(own, saved.number) {
+                Err(error) if error.is_unusable_file() => unusable(&error),
+                newer => saved.pages.extend(newer?),
+            }
         }
+        Ok(saved)
     }
 
-    /// These tables are applied and checkpointed, and these objects are gone.
-    pub fn applied(&self, tables: &[Arc<Table>], dead: &[ObjectId], store: &dyn PageStore) {
-        let mut objects: BTreeSet<_> =
-            tables.iter().flat_map(|table| table.keys()).map(|key| key.object()).collect();
-        let listed_bytes: Vec<_> = {
+    /// Page files have these lengths, durably. Durable itself when it returns.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`]: A must not move, and no other copy of their pages may be given up.
+    pub fn grown(&self, lens: &[(ObjectId, u64)]) -> Result<(), NodeError> {
+        let mut state = self.state.lock();
+        let listed = &state.list.pages;
+        let is_newer =
+            |(object, len_bytes): &(u32, u64)| listed.get(object).is_none_or(|listed| listed < len_bytes);
+        let entries = lens.iter().map(|(object, len_bytes)| (object.0, *len_bytes));
+        let entries: newer::Entries = entries.filter(is_newer).collect();
+        if entries.is_empty() {
+            return Ok(());
+        }
+        match state.newer.as_mut().filter(|newer| !newer.is_long()) {
+            Some(newer) => newer.append(&self.context.own, &entries)?,
+            None => {
+                let mut list = state.list.clone();
+                list.pages.extend(entries);
+                return self.write(&mut state, list);
+            }
+        }
+        state.list.pages.extend(entries);
+        state.is_changed = true;
+        Ok(())
+    }
+
+    /// A has moved, and these objects are gone. Lists some of the files that a start found longer than listed.
+    pub fn applied(&self, dead: &[ObjectId], store: &dyn PageStore) {
+        let longer: Vec<_> = {
             let mut state = self.state.lock();
+            for object in dead {
+                let was_listed = state.list.pages.remove(&object.0).is_some();
+                state.is_changed |= was_listed;
+            }
             let others = state.longer.len().saturating_sub(LISTED_WITH_BATCH);
-            objects.extend(state.longer.split_off(others));
+            let longer = state.longer.split_off(others);
             let listed = |object: ObjectId| state.list.pages.get(&object.0).copied().unwrap_or(0);
-            objects.into_iter().map(|object| (object, listed(object))).collect()
+            longer.into_iter().map(|object| (object, listed(object))).collect()
         };
         // If the object is set aside or gone, or its file cannot be read now, its entry stays.
         let len_of = |(object, listed)| Some((object, store.synced_len_bytes(object, listed).ok()?));
-        let lens: Vec<_> = listed_bytes.into_iter().filter_map(len_of).collect();
-        let mut state = self.state.lock();
-        for (object, len_bytes) in lens {
-            let listed = state.list.pages.entry(object.0).or_default();
-            if *listed < len_bytes {
-                *listed = len_bytes;
-                state.is_changed = true;
-            }
-        }
-        for object in dead {
-            let was_listed = state.list.pages.remove(&object.0).is_some();
-            state.is_changed |= was_listed;
+        let lens: Vec<_> = longer.into_iter().filter_map(len_of).collect();
+        if let Err(error) = self.grown(&lens) {
+            self.warn_not_saved(&error);
         }
     }
 
@@ -341,8 +419,12 @@ impl StoredFiles {
     /// Writes the list. A failure is only logged.
     pub fn save_or_log(&self, plain: &PlainStore) {
         if let Err(error) = self.save(plain) {
-            tracing::warn!(event = "stored_files_not_saved", volume = self.context.name, %error, "list of stored files cannot be written");
+            self.warn_not_saved(&error);
         }
+    }
+
+    fn warn_not_saved(&self, error: &NodeError) {
+        tracing::warn!(event = "stored_files_not_saved", volume = self.context.name, %error, "list of stored files cannot be written");
     }
 
     fn save(&self, plain: &PlainStore) -> Result<(), NodeError> {
@@ -357,21 +439,32 @@ impl StoredFiles {
     }
 
     /// The list in memory is that on disk only when it is there for certain: a cut relies on it.
-    fn write(&self, state: &mut ListState, list: Saved) -> Result<(), NodeError> {
-        // Also if it fails.
-        state.is_changed = true;
-        let own = &self.context.own;
-        let encode =
-            |error: serde_json::Error| NodeError::io("encode", own.path().join(FILE_NAME), error.into());
-        write_checked(own, FILE_NAME, &serde_json::to_vec(&list).map_err(encode)?)?;
+    fn write(&self, state: &mut ListState, mut list: Saved) -> Result<(), NodeError> {
+        // Also if it fails: the list may be there all the same, and newer lengths would not continue it.
+        (state.is_changed, state.newer) = (true, None);
+        state.number += 1;
+        list.number = state.number;
+        write_list(&self.context.own, &list)?;
+        state.newer = Some(NewerLens::after(list.number));
         (state.list, state.is_changed, state.saved_at) = (list, false, time::now());
         Ok(())
     }
 }
 
+/// Lists the files that become longer.
+pub fn recorder(stored_files: &Arc<StoredFiles>) -> GrowthRecorder {
+    let stored_files = Arc::clone(stored_files);
+    Box::new(move |lens| {
+        stored_files.grown(lens).map_err(|error| match error {
+            NodeError::Io { source, .. } => source,
+            other => io::Error::other(other.to_string()),
+        })
+    })
+}
+
 impl Volume {
-    /// Sets aside what the stores have lost. Before any change is made; `lists_files`: the checkpoint is of a build that
-    /// keeps the list.
+    /// Sets aside what the stores have lost, and rebuilds what can be. Before any change is made; `lists_files`: the
+    /// checkpoint is of a build that keeps the list.
     pub(super) fn check_stored_files(&self, lists_files: bool) -> Result<(), NodeError> {
         let (store, stored_files) = (&*self.applying.store, &self.applying.stored_files);
         let applied = self.applying.applied().get();
@@ -398,7 +491,9 @@ impl Volume {
             set_flag: &|has_quarantine| self.session.set_quarantine(has_quarantine),
         };
         self.quarantine.settle(&damage, &[], &surroundings)?;
-        Ok(store.forget_found_lens()?)
+        store.forget_found_lens()?;
+        store.set_growth_recorder(recorder(stored_files));
+        self.rebuild_missing_pages(&surroundings)
     }
 
     /// Logs the plain files that are lost. After the changes after A: some of them remove or empty files.

@@ -102,7 +102,7 @@ impl Fixture {
         let fixture = Self { disk, failure, store, plain, names, object };
         let stored_files = fixture.open();
         assert_eq!(fixture.check(&stored_files), Findings::default());
-        stored_files.applied(&[], &[], &fixture.store);
+        stored_files.applied(&[], &fixture.store);
         stored_files.save(&fixture.plain).unwrap();
         assert_eq!(fixture.listed(), PAGES);
         fixture
@@ -123,6 +123,16 @@ impl Fixture {
     fn listed(&self) -> u32 {
         let len_bytes = self.open().read().unwrap().pages.get(&self.object.0).copied().unwrap_or(0);
         (len_bytes / PAGE_LEN as u64) as u32
+    }
+
+    /// Bytes of the volume's own file.
+    fn own(&self, name: &str) -> Vec<u8> {
+        self.disk.content(&format!("own/{name}"))
+    }
+
+    /// The file of the object has so many pages.
+    fn grow(&self, stored_files: &StoredFiles, pages: u32) {
+        stored_files.grown(&[(self.object, u64::from(pages) * PAGE_LEN as u64)]).unwrap();
     }
 
     /// Cuts the file on the disk.
@@ -183,7 +193,7 @@ fn list_that_the_drive_cannot_read_is_as_good_as_none() {
     fixture.disk.lose("own/stored-files", 0..8);
     let stored_files = fixture.open();
     assert_eq!(fixture.check(&stored_files), Findings::default());
-    stored_files.applied(&[], &[], &fixture.store);
+    stored_files.applied(&[], &fixture.store);
     stored_files.save(&fixture.plain).unwrap();
     assert_eq!(fixture.listed(), PAGES);
 }
@@ -257,4 +267,105 @@ fn missing_pages_of_a_cut_file_are_set_aside_one_by_one() {
             assert_eq!((pages.len(), pages[0].1), (count, count == 1), "{path}");
         }
     }
+}
+
+#[test]
+fn newer_lengths_are_appended_and_the_list_stays() {
+    let fixture = Fixture::new("d/t.ibd", 5);
+    let stored_files = fixture.open();
+    fixture.check(&stored_files);
+    // The list of this process.
+    fixture.grow(&stored_files, PAGES + 1);
+    let list = fixture.own(FILE_NAME);
+    for more in 2..5 {
+        fixture.grow(&stored_files, PAGES + more);
+        // Not longer.
+        fixture.grow(&stored_files, PAGES);
+        assert_eq!(fixture.listed(), PAGES + more);
+    }
+    assert!(fixture.own(FILE_NAME) == list, "the list was written again");
+    assert_eq!(fixture.own(newer::FILE_NAME).iter().filter(|byte| **byte == b'\n').count(), 4);
+    // The file on the disk has not become longer.
+    let short = Short { had_bytes: u64::from(PAGES + 4) * PAGE_LEN as u64, ..fixture.short(Some(PAGES)) };
+    assert_eq!(fixture.check(&fixture.open()).short, [short]);
+    stored_files.save(&fixture.plain).unwrap();
+    assert_eq!(fixture.listed(), PAGES + 4);
+}
+
+#[test]
+fn newer_length_that_is_not_whole_ends_them() {
+    let fixture = Fixture::new("d/t.ibd", 5);
+    let stored_files = fixture.open();
+    fixture.check(&stored_files);
+    for more in 1..4 {
+        fixture.grow(&stored_files, PAGES + more);
+    }
+    let name = format!("own/{}", newer::FILE_NAME);
+    let file = fixture.disk.open(&name).unwrap();
+    file.set_len(file.len_bytes().unwrap() - 1).unwrap();
+    assert_eq!(fixture.listed(), PAGES + 2);
+}
+
+#[test]
+fn newer_lengths_count_only_with_the_list_before_them() {
+    let fixture = Fixture::new("d/t.ibd", 5);
+    let grown = || {
+        let stored_files = fixture.open();
+        fixture.check(&stored_files);
+        (1..3).for_each(|more| fixture.grow(&stored_files, PAGES + more));
+        assert_eq!(fixture.listed(), PAGES + 2);
+        stored_files
+    };
+    grown().before_cut(fixture.object, 2 * PAGE_LEN as u64).unwrap();
+    assert_eq!(fixture.listed(), 2);
+    // Of an older build, which leaves the other file.
+    grown();
+    let list = r#"{"format":1,"pages":{"0":98304},"plain":[],"lost":[]}"#;
+    let own = &fixture.open().context.own.clone();
+    write_checked(own, FILE_NAME, list.replace("\"0\"", &format!("\"{}\"", fixture.object.0)).as_bytes())
+        .unwrap();
+    assert_eq!(fixture.listed(), PAGES);
+    let stored_files = fixture.open();
+    fixture.check(&stored_files);
+    assert!(own.find(newer::FILE_NAME).unwrap().is_none(), "it would count with a later list");
+    stored_files.save(&fixture.plain).unwrap();
+    assert_eq!(fixture.listed(), PAGES);
+}
+
+#[test]
+fn newer_lengths_after_a_failed_list_go_to_the_next_one() {
+    let fixture = Fixture::new("d/t.ibd", 5);
+    let stored_files = fixture.open();
+    fixture.check(&stored_files);
+    fixture.grow(&stored_files, PAGES + 1);
+    fixture.grow(&stored_files, PAGES + 2);
+    let (name, error) = ("own/stored-files".to_owned(), io::ErrorKind::StorageFull);
+    fixture.disk.inject(Fault { kind: OpKind::Write, name, skip: 0, error });
+    stored_files.save(&fixture.plain).unwrap_err();
+    assert_eq!(fixture.listed(), PAGES + 2, "the list before counts");
+    let before = fixture.own(newer::FILE_NAME);
+    fixture.grow(&stored_files, PAGES + 3);
+    assert_eq!(fixture.listed(), PAGES + 3);
+    assert!(fixture.own(newer::FILE_NAME) == before, "it went to a list");
+}
+
+#[test]
+fn newer_lengths_cost_what_is_new_and_not_all_files() {
+    let fixture = Fixture::new("d/t.ibd", 5);
+    let stored_files = fixture.open();
+    let lens = |objects: std::ops::Range<u32>, len_bytes| -> Vec<_> {
+        objects.map(|object| (ObjectId(object), len_bytes)).collect()
+    };
+    stored_files.grown(&lens(0..12_000, 1)).unwrap();
+    let list = fixture.own(FILE_NAME);
+    let (mut len_bytes, mut checkpoints) = (2, 0);
+    let mut written = 0;
+    while fixture.own(FILE_NAME) == list {
+        stored_files.grown(&lens(0..20, len_bytes)).unwrap();
+        written = written.max(fixture.disk.open("own/stored-files.newer").unwrap().len_bytes().unwrap());
+        (len_bytes, checkpoints) = (len_bytes + 1, checkpoints + 1);
+        assert!(checkpoints < 10_000, "the file becomes long without end");
+    }
+    assert!(checkpoints > 1000, "a list after {checkpoints} checkpoints");
+    assert!(written / checkpoints <= 4096, "{written} bytes");
 }

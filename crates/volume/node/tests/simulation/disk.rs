@@ -9,8 +9,8 @@ use redoubt_node::log_device::Opened;
 use redoubt_node::page_store::Description;
 use redoubt_page::layout;
 use redoubt_pagestore::{
-    FilePageStore, FilePageStoreOptions, ObjectId, PageStore, PageStoreError, PageStoreInfo, PageStoreStats,
-    PageWrite, RetainedImage,
+    FilePageStore, FilePageStoreOptions, GrowthRecorder, ObjectId, PageStore, PageStoreError, PageStoreInfo,
+    PageStoreStats, PageWrite, RetainedImage,
 };
 use redoubt_storage::durable_io::{DurableFile, DurableIo};
 use redoubt_storage::sim::{SimDisk, SimIo};
@@ -396,6 +396,14 @@ impl PageStore for WatchedStore {
 
     fn synced_len_bytes(&self, object: ObjectId, synced_bytes: u64) -> Result<u64, PageStoreError> {
         self.store.synced_len_bytes(object, synced_bytes)
+    }
+
+    fn set_growth_recorder(&self, recorder: GrowthRecorder) {
+        self.store.set_growth_recorder(recorder);
+    }
+
+    fn record_growth(&self) -> Result<(), PageStoreError> {
+        self.store.record_growth()
     }
 
     fn retained_images(

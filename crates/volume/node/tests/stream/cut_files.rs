@@ -29,7 +29,7 @@ fn change(prepared: &mut Prepared, session: u64) {
 #[test]
 fn cut_page_file_is_noticed_though_the_journal_has_its_end() {
     for protection in [PageProtection::Journal, PageProtection::Doublewrite] {
-        let mut prepared = prepare(protection, 20);
+        let mut prepared = prepare(protection, 200);
         // All pages go home, and their file is listed.
         set_protection(&mut prepared, PageProtection::Atomic);
         change(&mut prepared, 11);

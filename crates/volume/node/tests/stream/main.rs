@@ -15,6 +15,7 @@ mod figures;
 mod frozen;
 mod hostile;
 mod import;
+mod killed_files;
 mod log_place;
 mod lost_files;
 mod many;

@@ -52,7 +52,7 @@ fn missing_page_file_is_set_aside_as_a_whole() {
 
 #[test]
 fn cut_page_file_has_its_missing_pages_set_aside() {
-    let mut prepared = prepare(PageProtection::Atomic, 20);
+    let mut prepared = prepare(PageProtection::Atomic, 200);
     let file = std::fs::File::options().write(true).open(prepared.file()).unwrap();
     file.set_len(u64::from(OTHER_PAGE) * PAGE_LEN as u64).unwrap();
     for session in [11, 12] {
@@ -81,7 +81,7 @@ fn cut_page_file_has_its_missing_pages_set_aside() {
 
 #[test]
 fn pages_of_a_short_file_are_back_when_it_is_put_back() {
-    let mut prepared = prepare(PageProtection::Atomic, 20);
+    let mut prepared = prepare(PageProtection::Atomic, 200);
     // Ends the log of the server before.
     start(&mut prepared, 11).stop();
     assert_eq!(quarantined_at_start(&prepared), 0);

@@ -17,6 +17,7 @@ use std::io;
 use redoubt_storage::{StorageFile, UntornLimits, WriteOptions};
 
 use super::FilePageStore;
+use super::growth::Ends;
 use super::home::{Scratch, add};
 use super::objects::Object;
 use super::write::Writer;
@@ -55,6 +56,7 @@ impl FilePageStore {
             self.write_object(&mut writer.scratch, &object, &*file, pages, limits)?;
         }
         self.home.sync_touched(&mut touched)?;
+        self.home.growth.note(ends_of(&direct));
         add(&self.home.counters.pages_written, direct.len() as u64);
         Ok(())
     }
@@ -114,6 +116,16 @@ impl FilePageStore {
         file.set_len(end).map_err(PageStoreError::io_or_no_space("extend", &object.name))?;
         self.home.sync_file(file, &object.name)
     }
+}
+
+/// Ends of these pages in their files.
+fn ends_of(writes: &[PageWrite<'_>]) -> Ends {
+    let mut ends = Ends::new();
+    for write in writes {
+        let known = ends.entry(write.object).or_default();
+        *known = (*known).max(offset(write) + write.page.len() as u64);
+    }
+    ends
 }
 
 fn not_offered() -> PageStoreError {

@@ -12,6 +12,7 @@ use super::ring::JOURNAL_NAME;
 use super::*;
 
 mod failures;
+mod growth;
 mod lengths;
 mod lost;
 mod lost_slowly;

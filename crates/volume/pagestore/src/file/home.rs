@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use redoubt_storage::{StorageDir, StorageFile, Stream, WriteOptions, is_lost_content};
 
 use super::found_lens::{self, Lens};
+use super::growth::{Ends, Growth};
 use super::heat::Heat;
 use super::objects::{Object, Objects};
 use super::ring::{ImageLocation, RingReader};
@@ -190,6 +191,7 @@ pub(super) struct Home {
     pub counters: Counters,
     /// Lengths of files before pages of the journal were written to them.
     found_lens: OnceLock<Lens>,
+    pub growth: Growth,
     /// Objects without a file that had pages in the journal when the store was opened.
     pub lost_images: OnceLock<BTreeSet<ObjectId>>,
     max_open_files: usize,
@@ -198,8 +200,9 @@ pub(super) struct Home {
 impl Home {
     pub fn new(dir: Arc<dyn StorageDir>, ids: Vec<ObjectId>, max_open_files: usize) -> Self {
         let objects = Objects::new(ids, max_open_files);
-        let (counters, found_lens, lost_images) = (Counters::default(), OnceLock::new(), OnceLock::new());
-        Self { dir, objects, counters, found_lens, lost_images, max_open_files }
+        let (counters, growth) = (Counters::default(), Growth::default());
+        let (found_lens, lost_images) = (OnceLock::new(), OnceLock::new());
+        Self { dir, objects, counters, found_lens, growth, lost_images, max_open_files }
     }
 
     pub fn file(&self, object: &Arc<Object>) -> Result<Arc<dyn StorageFile>, PageStoreError> {
@@ -299,6 +302,7 @@ impl Home {
     /// Writes pages to their files and syncs those.
     pub fn write<I: Images + ?Sized>(&self, scratch: &mut Scratch, images: &I) -> Result<(), PageStoreError> {
         let mut touched = Touched::new();
+        let mut ends = Ends::new();
         let mut at = 0;
         let mut next = images.page(at).map(|page| (page, scratch.stream(page.0, page.1)));
         while let Some(((id, first, len), stream)) = next {
@@ -322,8 +326,13 @@ impl Home {
             let bytes = images.bytes(start..at, &mut scratch.run)?;
             self.write_run(&object, &*file, u64::from(first) * len as u64, bytes, stream)?;
             add(&self.counters.pages_written_home, (at - start) as u64);
+            let (known, end) =
+                (ends.entry(id).or_default(), u64::from(first) * len as u64 + bytes.len() as u64);
+            *known = (*known).max(end);
         }
-        self.sync_touched(&mut touched)
+        self.sync_touched(&mut touched)?;
+        self.growth.note(ends);
+        Ok(())
     }
 
     /// The object's file, noted for a sync. Not more files are kept open for that than the limit says.

@@ -24,6 +24,8 @@ const MAX_DESTAGED: u64 = 64 << 20;
 pub(super) struct Writer {
     pub ring: JournalRing,
     pub scratch: Scratch,
+    /// The object that is about to be cut, and its next length.
+    pub cut: Option<(ObjectId, u64)>,
 }
 
 impl FilePageStore {
@@ -166,6 +168,8 @@ impl FilePageStore {
         }
         let images = RingImages::new(&self.home, &self.reader, pages);
         self.home.write(&mut writer.scratch, &images).map_err(fatal_in_ring)?;
+        // The file is the only copy soon.
+        self.record_ends(writer)?;
         let mut pending = self.pending.write();
         for (object, page_no, _) in pages {
             pending.remove(*object, *page_no);
