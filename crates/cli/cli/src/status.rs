@@ -88,6 +88,15 @@ fn print_page_store(volume: &VolumeStatus) {
     }
 }
 
+fn print_unknown_files(volume: &VolumeStatus) {
+    let Some((first, others)) = volume.unknown_files.split_first() else { return };
+    say!("  unknown files   written by the server, and not in the volume; see the server's error log");
+    say!("                  {first}");
+    for file in others {
+        say!("                  {file}");
+    }
+}
+
 fn print_quarantine(volume: &VolumeStatus) {
     if volume.quarantined == 0 {
         return;
@@ -203,6 +212,7 @@ pub fn print_volume(volume: &VolumeStatus) {
     );
     say!("  files           {}", volume.files);
     print_quarantine(volume);
+    print_unknown_files(volume);
     for (title, counters) in
         [("node counters", &volume.counters), ("server counters", &volume.server_counters)]
     {

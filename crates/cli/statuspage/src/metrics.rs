@@ -104,6 +104,12 @@ const GAUGES: &[Metric] = &[
         values: |volume| one(volume.quarantined as f64),
     },
     Metric {
+        name: "redoubt_unknown_files",
+        kind: Kind::Gauge,
+        help: "Plain files that the server writes and the volume does not have, at most 100; they were put into the data directory from outside.",
+        values: |volume| one(volume.unknown_files.len() as f64),
+    },
+    Metric {
         name: "redoubt_log_buffer_used_bytes",
         kind: Kind::Gauge,
         help: "Bytes received and not yet applied (W - A).",

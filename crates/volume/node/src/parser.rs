@@ -47,8 +47,10 @@ pub struct Outcome {
     pub runs: u64,
     /// Verify entries indexed.
     pub verifies: u64,
-    /// A file that the server writes and the volume does not have, when it is first found.
+    /// A plain file that the server writes and the volume does not have, when it is first found.
     pub unknown_file: Option<String>,
+    /// Such a file that the volume has from now on, or that the server does not have any more.
+    pub settled_file: Option<String>,
 }
 
 /// The parser: turns stream frames into index entries, names and plain file changes.
@@ -136,7 +138,10 @@ impl<'v> Parser<'v> {
                     None => outcome.unknown_file = self.unknown_file(path),
                 }
             }
-            frame => self.name_change(chunk, frame)?,
+            frame => {
+                outcome.settled_file = self.settled_file(&frame)?;
+                self.name_change(chunk, frame)?;
+            }
         }
         Ok(outcome)
     }
@@ -263,7 +268,7 @@ impl<'v> Parser<'v> {
 
     /// Reports a file that was put into the server's data directory from outside: it is no file of the volume
     /// (docs/volume/reference/limits.md). Its earlier content is not known here, so the writes alone would give a
-    /// different file; the whole one is on the server's host.
+    /// different file. The server's library sends the whole one, unless it is an older one.
     fn unknown_file(&mut self, path: String) -> Option<String> {
         if self.unknown_files.len() >= UNKNOWN_FILES || !self.unknown_files.insert(path.clone()) {
             return None;
@@ -271,11 +276,24 @@ impl<'v> Parser<'v> {
         tracing::warn!(
             event = "foreign_file",
             path,
-            "the server writes a file that the volume does not have: it was put into the data directory from outside, and stays \
-             only there. To keep it, stop the server, take it from .redoubt-orphans after the next `redoubt run`, and create it \
-             through the server"
+            "the server writes a file that the volume does not have: it was put into the data directory from outside. See \
+             `redoubt status` and the server's error log"
         );
         Some(path)
+    }
+
+    /// See [`Outcome::settled_file`].
+    fn settled_file(&mut self, frame: &StreamFrame<'_>) -> Result<Option<String>, NodeError> {
+        let (StreamFrame::Create { path, .. }
+        | StreamFrame::Unlink { path }
+        | StreamFrame::Rename { from: path, .. }) = frame
+        else {
+            return Ok(None);
+        };
+        if self.unknown_files.is_empty() {
+            return Ok(None);
+        }
+        Ok(self.unknown_files.take(&text_path(path)?))
     }
 
     /// TRIM_PAGES. Servers truncate undo tablespaces, always to the same length, and initialise them again. MariaDB

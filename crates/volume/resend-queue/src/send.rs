@@ -165,7 +165,7 @@ fn wait_durable(mut connection: &dyn Connection, end: Seq) -> Result<(), SendErr
             Notice::Durable(seq) if seq >= end => return Ok(()),
             Notice::Durable(_) | Notice::Trace { .. } => {}
             // The requested pages are gone with the server's process; the node continues without them.
-            Notice::NeedImage { .. } | Notice::WantImage { .. } => {}
+            Notice::NeedImage { .. } | Notice::WantImage { .. } | Notice::UnknownFile { .. } => {}
             Notice::Waiting { reason } => {
                 let limit = if reason.is_empty() { Some(SILENCE_LIMIT) } else { None };
                 connection.set_read_timeout(limit)?;

@@ -16,4 +16,5 @@ pub mod plain;
 pub mod redo_files;
 pub mod redo_log;
 pub mod tablespace;
+pub mod unknown_files;
 pub mod written_stream;

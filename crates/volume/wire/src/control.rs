@@ -440,6 +440,9 @@ pub struct VolumeStatus {
     /// Number of pages that are in quarantine. A file whose pages all are counts as one.
     #[serde(default)]
     pub quarantined: u64,
+    /// The first plain files that the server writes and the volume does not have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown_files: Vec<String>,
     /// State of the log device.
     pub log_device: LogDeviceStatus,
     /// State of the page store.

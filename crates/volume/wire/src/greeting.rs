@@ -45,12 +45,15 @@ pub const SEEN_GENERATION: Features = Features(1 << 2);
 /// `with_damaged` in `export_file`, its reply `damaged`, and `frozen` in the reply to `export_begin`. Notice 7: the node
 /// asks for a page that is damaged in its store, and the server's library sends it with its next write.
 pub const DAMAGED_PAGES: Features = Features(1 << 3);
+/// Notice 8: the server writes a plain file that the volume does not have.
+pub const UNKNOWN_FILES: Features = Features(1 << 4);
 /// All features, with names for people, in the order of their bits.
-pub const ALL: [(Features, &str); 4] = [
+pub const ALL: [(Features, &str); 5] = [
     (SERVER_VERSION, "server-version"),
     (MYSQL, "mysql"),
     (SEEN_GENERATION, "seen-generation"),
     (DAMAGED_PAGES, "damaged-pages"),
+    (UNKNOWN_FILES, "unknown-files"),
 ];
 
 /// The announcement of nodes and clients of this version. A client adds the features that it requires
@@ -58,7 +61,7 @@ pub const ALL: [(Features, &str); 4] = [
 pub const ANNOUNCED: Announcement = Announcement::new(
     Versions::new(OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION),
     Features::NONE,
-    SERVER_VERSION.with(MYSQL).with(SEEN_GENERATION).with(DAMAGED_PAGES),
+    SERVER_VERSION.with(MYSQL).with(SEEN_GENERATION).with(DAMAGED_PAGES).with(UNKNOWN_FILES),
 );
 
 const _: () = {

@@ -6,6 +6,7 @@
 //! right after it has answered for bytes that it only wrote would lose them.
 
 use crate::error::WireError;
+use crate::greeting::{DAMAGED_PAGES, Features, UNKNOWN_FILES};
 use crate::reader::Reader;
 use redoubt_types::{Lsn, Seq};
 
@@ -51,9 +52,24 @@ pub enum Notice {
         /// Page number inside that file.
         page_no: u32,
     },
+    /// A write of this plain file was dropped: the volume does not have the file. Needs
+    /// [`UNKNOWN_FILES`](crate::greeting::UNKNOWN_FILES).
+    UnknownFile {
+        /// Path of the file.
+        path: Vec<u8>,
+    },
 }
 
 impl Notice {
+    /// The feature that the peer must have.
+    pub fn needs(&self) -> Features {
+        match self {
+            Self::WantImage { .. } => DAMAGED_PAGES,
+            Self::UnknownFile { .. } => UNKNOWN_FILES,
+            _ => Features::NONE,
+        }
+    }
+
     /// Kind and payload.
     pub fn encode(&self) -> (u8, Vec<u8>) {
         match self {
@@ -67,6 +83,11 @@ impl Notice {
                 crate::reader::put_path(&mut out, path);
                 out.extend_from_slice(&page_no.to_le_bytes());
                 (7, out)
+            }
+            Self::UnknownFile { path } => {
+                let mut out = Vec::new();
+                crate::reader::put_path(&mut out, path);
+                (8, out)
             }
             Self::NeedImage { path, page_no, lsn } => {
                 let mut out = Vec::new();
@@ -96,6 +117,7 @@ impl Notice {
             },
             6 => Self::Trace { one_in: reader.u32("one in")? },
             7 => Self::WantImage { path: reader.path("path")?.to_vec(), page_no: reader.u32("page number")? },
+            8 => Self::UnknownFile { path: reader.path("path")?.to_vec() },
             _ => return Err(WireError::UnknownKind { kind, role: "notices" }),
         };
         reader.finish()?;
@@ -112,6 +134,14 @@ mod tests {
         let wanted = Notice::WantImage { path: b"d/t.ibd".to_vec(), page_no: u32::MAX };
         let (kind, payload) = wanted.encode();
         assert_eq!(Notice::decode(kind, &payload).unwrap(), wanted);
+        assert!(Notice::decode(kind, &payload[1..]).is_err());
+    }
+
+    #[test]
+    fn unknown_file_is_decoded_as_it_was_encoded() {
+        let unknown = Notice::UnknownFile { path: b"d/t.MYD".to_vec() };
+        let (kind, payload) = unknown.encode();
+        assert_eq!(Notice::decode(kind, &payload).unwrap(), unknown);
         assert!(Notice::decode(kind, &payload[1..]).is_err());
     }
 

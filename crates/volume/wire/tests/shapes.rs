@@ -180,6 +180,7 @@ fn volume_status() -> VolumeStatus {
             ..QuarantinedPage::default()
         }],
         quarantined: 1,
+        unknown_files: vec![String::new()],
         log_device: log_device(),
         page_store: page_store(),
         counters: Default::default(),

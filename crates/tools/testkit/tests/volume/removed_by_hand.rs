@@ -1,5 +1,5 @@
 //! Files that an administrator removes in the data directory by hand, as forums advise: the volume follows where the
-//! directory shows that it was meant. Real servers.
+//! directory shows that it was meant. Files that are put there are sent when the server writes them. Real servers.
 
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
@@ -134,4 +134,41 @@ fn binary_logs_removed_with_their_index_let_the_server_start() {
     sql(&server, &["CREATE DATABASE d"]);
     assert!(server.query("SHOW BINARY LOGS").unwrap().len() >= 4, "nothing shows that they were to go");
     server.shutdown().unwrap();
+}
+
+#[test]
+fn file_put_in_by_hand_is_sent_when_the_server_writes_it() {
+    let node = node();
+    let mut server = server(&node);
+    let table = "CREATE TABLE d.t (a INT PRIMARY KEY) ENGINE=MyISAM";
+    sql(&server, &["CREATE DATABASE d", table, "INSERT INTO d.t VALUES (1), (2)", "FLUSH TABLES d.t"]);
+    let database = server.datadir().join("d");
+    let of = |table: &str, extension: &str| database.join(format!("{table}.{extension}"));
+    for extension in ["frm", "MYD", "MYI"] {
+        std::fs::copy(of("t", extension), of("u", extension)).unwrap();
+    }
+    sql(&server, &["INSERT INTO d.u VALUES (3)", "FLUSH TABLES d.u"]);
+    let log = poll_until("the messages about both files", PATIENCE, || {
+        let log = std::fs::read_to_string(server.error_log_path()).unwrap();
+        let names = |extension: &str| log.contains(&format!("[redoubt] d/u.{extension} was put into"));
+        Ok((names("MYD") && names("MYI")).then_some(log))
+    })
+    .unwrap();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("was put into")).collect();
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.contains("[ERROR]")), "{lines:#?}");
+    poll_until("the end of the list in the status", PATIENCE, || {
+        let volume = node.status(VOLUME).unwrap()["volumes"][0].clone();
+        Ok(volume.get("unknown_files").is_none().then_some(()))
+    })
+    .unwrap();
+    sql(&server, &["INSERT INTO d.u VALUES (4)"]);
+    server.shutdown().unwrap();
+    let local = ["MYD", "MYI"].map(|extension| std::fs::read(of("u", extension)).unwrap());
+    let (directory, address) = (tempfile::tempdir().unwrap(), node.address().to_string());
+    let data = directory.path().join("data");
+    let args = ["volume", "export", VOLUME, "--to", data.to_str().unwrap(), "--node", &address];
+    Outcome::of(node.redoubt_bin(), args, PATIENCE).unwrap().require_success().unwrap();
+    for (extension, local) in ["MYD", "MYI"].into_iter().zip(local) {
+        assert!(std::fs::read(data.join(format!("d/u.{extension}"))).unwrap() == local, "{extension}");
+    }
 }

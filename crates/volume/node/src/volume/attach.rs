@@ -86,8 +86,9 @@ impl Volume {
         Ok(Accepted { connection, welcome })
     }
 
-    /// Sends notices to `stream` from now on, after `welcome` and the notices of the present state: D, the reason if D
-    /// cannot move, the damaged pages that the server may still have, and the trace if one is on. Returns the result of `welcome`.
+    /// Sends notices to `stream` from now on, after `welcome` and the notices of the present state. Those are D, the reason
+    /// if D cannot move, the trace if one is on, damaged pages that the server may still have, and files that the volume
+    /// lacks. Returns the result of `welcome`.
     ///
     /// # Errors
     /// The refusal to send: the server has no log connection, or another writes the volume.
@@ -116,6 +117,9 @@ impl Volume {
         let request_of = |key| self.indexing.image_request(key);
         for notice in self.quarantine.wanted_images(&request_of) {
             self.context.notices.send(&notice);
+        }
+        for path in self.indexing.unknown_files() {
+            self.context.notices.send(&Notice::UnknownFile { path: path.into_bytes() });
         }
         Ok(welcomed)
     }

@@ -28,6 +28,7 @@ use redoubt_sync::{Mutex, RwLock, thread, time};
 use redoubt_wire::Seq;
 use redoubt_wire::notice::Notice;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -66,6 +67,8 @@ pub struct Indexing {
     long_chains: Mutex<Vec<LongChain>>,
     /// The server's counters, as it sent them last.
     server_counters: Mutex<Vec<(u8, u64)>>,
+    /// Plain files that the server writes and the volume does not have. In memory: a write after a restart finds them again.
+    unknown_files: Mutex<BTreeSet<String>>,
 }
 
 impl Indexing {
@@ -80,6 +83,7 @@ impl Indexing {
             parsed: Mark::at(applied),
             long_chains: Mutex::default(),
             server_counters: Mutex::default(),
+            unknown_files: Mutex::default(),
         }
     }
 
@@ -91,6 +95,11 @@ impl Indexing {
     /// The server's counters, as it sent them last.
     pub fn server_counters(&self) -> Vec<(u8, u64)> {
         self.server_counters.lock().clone()
+    }
+
+    /// Plain files that the server writes and the volume does not have, in order.
+    pub fn unknown_files(&self) -> Vec<String> {
+        self.unknown_files.lock().iter().cloned().collect()
     }
 
     /// W -> P.
@@ -155,6 +164,13 @@ impl Indexing {
         self.context.tracer.join(&outcome.trace);
         if let Some(counters) = outcome.counters {
             *self.server_counters.lock() = counters;
+        }
+        if let Some(path) = outcome.settled_file {
+            self.unknown_files.lock().remove(&path);
+        }
+        if let Some(path) = outcome.unknown_file {
+            self.unknown_files.lock().insert(path.clone());
+            self.context.notices.send(&Notice::UnknownFile { path: path.into_bytes() });
         }
         if chunk.logged {
             self.parsed.advance(chunk.end);

@@ -8,7 +8,7 @@
 use redoubt_sync::Mutex;
 use redoubt_transport::Connection;
 use redoubt_wire::HEADER_LEN_BYTES;
-use redoubt_wire::greeting::{DAMAGED_PAGES, Features};
+use redoubt_wire::greeting::Features;
 use redoubt_wire::notice::Notice;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl NoticeWriter {
 
     /// Sends one, unless the peer does not know it; an error means that the connection is gone, which its reader notices too.
     pub fn send(&mut self, notice: &Notice) {
-        if matches!(notice, Notice::WantImage { .. }) && !self.features.contains(DAMAGED_PAGES) {
+        if !self.features.contains(notice.needs()) {
             return;
         }
         let (kind, payload) = notice.encode();
@@ -86,6 +86,7 @@ mod tests {
     use super::*;
     use redoubt_transport::{Identity, Written};
     use redoubt_wire::FrameHeader;
+    use redoubt_wire::greeting::{DAMAGED_PAGES, UNKNOWN_FILES};
     use std::io::Result;
     use std::time::Duration;
 
@@ -123,16 +124,20 @@ mod tests {
     }
 
     #[test]
-    fn peer_without_the_feature_gets_no_request_for_an_image() {
+    fn peer_without_the_feature_does_not_get_the_notice() {
         let want = Notice::WantImage { path: b"d/t.ibd".to_vec(), page_no: 3 };
+        let unknown = Notice::UnknownFile { path: b"d/t.MYD".to_vec() };
         let other = Notice::Trace { one_in: 7 };
-        for (features, expected) in
-            [(Features::NONE, vec![&other]), (Features::NONE.with(DAMAGED_PAGES), vec![&want, &other])]
-        {
+        for (features, expected) in [
+            (Features::NONE, vec![&other]),
+            (Features::NONE.with(DAMAGED_PAGES), vec![&want, &other]),
+            (Features::NONE.with(UNKNOWN_FILES), vec![&unknown, &other]),
+        ] {
             let kept = Arc::new(Kept::default());
             let stream: Arc<dyn Connection> = Arc::<Kept>::clone(&kept);
             let mut writer = NoticeWriter::new(&stream, features);
             writer.send(&want);
+            writer.send(&unknown);
             writer.send(&other);
             let frames = kept.0.lock().clone();
             assert_eq!(frames.len(), expected.len());

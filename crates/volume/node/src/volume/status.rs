@@ -33,6 +33,8 @@ impl Volume {
         let (_, full_wait_times) = buffer.full_waits();
         let (received, durable) = (buffer.received(), self.durable());
         let (quarantine, quarantined) = self.quarantine_status();
+        let mut unknown_files = self.indexing.unknown_files();
+        unknown_files.truncate(SHOWN_MAX);
         let (files, checkpoint_lsn) = {
             let names = self.indexing.names.read();
             (names.files().len() as u64, names.server_checkpoint())
@@ -72,6 +74,7 @@ impl Volume {
             files,
             quarantine,
             quarantined,
+            unknown_files,
             log_device: self.receiving.device_status(),
             page_store: self.applying.description.status(
                 &*self.applying.store,

@@ -307,6 +307,9 @@ impl Server {
                 }
                 // A simulated server keeps no pages, so it has none to send.
                 Notice::Waiting { .. } | Notice::Trace { .. } | Notice::WantImage { .. } => {}
+                Notice::UnknownFile { path } => {
+                    simulation::fail(&format!("the volume lacks {}", String::from_utf8_lossy(&path)));
+                }
                 Notice::NeedImage { .. } => {
                     simulation::fail("a page differs from the server's");
                 }

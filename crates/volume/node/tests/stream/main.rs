@@ -31,4 +31,5 @@ mod servers;
 mod source;
 mod stored_files;
 mod unauthenticated;
+mod unknown_files;
 mod view;

@@ -10,13 +10,14 @@ use crate::base::counters::Counters;
 use crate::base::fds::FdTable;
 use crate::base::real::{self, Errno};
 use crate::connections::new_session;
-use crate::connections::stream::{ImageWanted, SessionStart, Stream};
+use crate::connections::stream::{SessionStart, Stream, Wanted};
 use crate::content::{Content, removed_files};
 use crate::kinds::mapping::Mappings;
 use crate::kinds::plain::PlainFiles;
 use crate::kinds::redo_files::RedoFiles;
 use crate::kinds::redo_log::RedoLog;
 use crate::kinds::tablespace::Tablespaces;
+use crate::kinds::unknown_files::{self, NamedFiles};
 use crate::kinds::written_stream::WrittenStream;
 use redoubt_locks::IgnorePoison;
 use redoubt_transport::ClientTls;
@@ -50,7 +51,7 @@ pub struct Library {
     pub stdio: Mutex<Vec<(usize, Arc<WrittenStream>)>>,
     started: OnceLock<()>,
     removed_sent: OnceLock<Result<(), i32>>,
-    images_wanted: Mutex<Option<Receiver<ImageWanted>>>,
+    wanted: Mutex<Option<Receiver<Wanted>>>,
 }
 
 impl Library {
@@ -62,9 +63,9 @@ impl Library {
         // Before the hooks do anything, and before the server changes its user.
         let tls = config.tls.clone().map(ClientTls::load).transpose().map_err(|error| error.to_string())?;
         let counters = Arc::new(Counters::default());
-        let (images_wanted_sender, images_wanted) = mpsc::channel();
+        let (wanted_sender, wanted) = mpsc::channel();
         let session = new_session(&config, tls.map(Arc::new));
-        let stream = Stream::new(session, Arc::clone(&counters), images_wanted_sender);
+        let stream = Stream::new(session, Arc::clone(&counters), wanted_sender);
         let system_files: Vec<_> = config.system_files.iter().map(|file| file.path.clone()).collect();
         Ok(Self {
             content: Content::new(&config, stream, counters)?,
@@ -77,7 +78,7 @@ impl Library {
             stdio: Mutex::default(),
             started: OnceLock::new(),
             removed_sent: OnceLock::new(),
-            images_wanted: Mutex::new(Some(images_wanted)),
+            wanted: Mutex::new(Some(wanted)),
             rules: Rules { family: config.family, system_files, local_files: config.local_files },
         })
     }
@@ -90,13 +91,13 @@ impl Library {
         let content = &self.content;
         self.started.get_or_init(|| {
             let stream = Arc::clone(&content.stream);
-            let receiver = self.images_wanted.lock().ignore_poison().take();
+            let receiver = self.wanted.lock().ignore_poison().take();
             let connection = real::spawn_quiet("redoubt-log", move || stream.run());
             let stream = Arc::clone(&content.stream);
             let watch = real::spawn_quiet("redoubt-watch", move || stream.watch());
             let helper = real::spawn_quiet("redoubt-help", move || {
                 if let Some(receiver) = receiver {
-                    help(content, &receiver);
+                    help(self, &receiver);
                 }
             });
             if let Err(error) = connection.and(watch).and(helper).and(content.start_read_ahead()) {
@@ -150,12 +151,17 @@ impl Library {
     }
 }
 
-/// Body of the helper thread: sends counters, answers requests for images.
-fn help(content: &Content, images_wanted: &Receiver<ImageWanted>) {
+/// Body of the helper thread: sends counters, answers requests for images and files.
+fn help(library: &Library, wanted: &Receiver<Wanted>) {
+    let (content, mut named_files) = (&library.content, NamedFiles::default());
     let mut report_at = Instant::now() + REPORT_INTERVAL;
     while content.stream.death().is_none() {
-        match images_wanted.recv_timeout(report_at.saturating_duration_since(Instant::now())) {
-            Ok(wanted) => {
+        match wanted.recv_timeout(report_at.saturating_duration_since(Instant::now())) {
+            // Only of writes to plain files.
+            Ok(Wanted::File(path)) => {
+                unknown_files::found(content, &library.plain, &mut named_files, &path);
+            }
+            Ok(Wanted::Image(wanted)) => {
                 content.dropped_images.answer(&content.pool, &wanted);
                 content.stream.image_answered();
             }

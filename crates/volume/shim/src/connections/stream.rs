@@ -72,6 +72,15 @@ pub struct ImageWanted {
     pub lsn: Lsn,
 }
 
+/// Work for the helper thread, as the node requests it.
+#[derive(Clone, Debug)]
+pub enum Wanted {
+    /// A page.
+    Image(ImageWanted),
+    /// A plain file that the volume does not have, by its path.
+    File(Vec<u8>),
+}
+
 /// Configuration of the stream.
 #[derive(Clone, Debug)]
 pub struct StreamConfig {
@@ -147,7 +156,7 @@ pub struct Stream {
     death: OnceLock<String>,
     wake_lock: Mutex<()>,
     wake: Condvar,
-    images_wanted: Sender<ImageWanted>,
+    wanted: Sender<Wanted>,
     /// Images asked for and not answered yet.
     images_pending: AtomicU64,
     /// Whether writes to the log connection are packed, where that is left to this side.
@@ -158,11 +167,7 @@ pub struct Stream {
 
 impl Stream {
     /// A stream that is not connected yet; see [`Stream::run`].
-    pub fn new(
-        config: StreamConfig,
-        counters: Arc<Counters>,
-        images_wanted: Sender<ImageWanted>,
-    ) -> Arc<Self> {
+    pub fn new(config: StreamConfig, counters: Arc<Counters>, wanted: Sender<Wanted>) -> Arc<Self> {
         Arc::new(Self {
             config,
             counters,
@@ -183,7 +188,7 @@ impl Stream {
             death: OnceLock::new(),
             wake_lock: Mutex::new(()),
             wake: Condvar::new(),
-            images_wanted,
+            wanted,
             images_pending: AtomicU64::new(0),
             packing: Packing::default(),
             trace: Trace::default(),

@@ -1,6 +1,6 @@
 //! The thread that owns the log connection and the notices connection.
 
-use super::{ImageWanted, Link, Packer, SendState, SessionStart, Stream};
+use super::{ImageWanted, Link, Packer, SendState, SessionStart, Stream, Wanted};
 use crate::base::message;
 use crate::base::real;
 use crate::connections::link::{self, LinkError, read_frame};
@@ -229,9 +229,14 @@ impl Stream {
                 Ok(Notice::WantImage { path, page_no }) => self.wanted_pages.add(path, page_no),
                 Ok(Notice::NeedImage { path, page_no, lsn }) => {
                     self.images_pending.fetch_add(1, Ordering::AcqRel);
-                    if self.images_wanted.send(ImageWanted { path, page_no, lsn }).is_err() {
+                    let wanted = Wanted::Image(ImageWanted { path, page_no, lsn });
+                    if self.wanted.send(wanted).is_err() {
                         self.image_answered();
                     }
+                }
+                Ok(Notice::UnknownFile { path }) => {
+                    // Without the helper thread there is no server any more.
+                    let _ = self.wanted.send(Wanted::File(path));
                 }
             }
         }

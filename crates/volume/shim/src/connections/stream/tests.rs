@@ -91,7 +91,7 @@ impl Node {
         (socket, Hello::decode(&body).unwrap())
     }
 
-    fn stream(&self, timeout: Duration) -> (Arc<Stream>, Receiver<ImageWanted>) {
+    fn stream(&self, timeout: Duration) -> (Arc<Stream>, Receiver<Wanted>) {
         let peer = Peer {
             connector: Connector {
                 address: self.listener.local_addr().unwrap().to_string(),
@@ -396,8 +396,10 @@ fn unlogged_frames_go_in_front_of_the_next_logged_one() {
     let (_, payload, at) = session.frame(at);
     assert_eq!((payload.as_slice(), Seq(at)), (&b"abc"[..], end));
     session.notify(&Notice::NeedImage { path: b"db/t.ibd".to_vec(), page_no: 4, lsn: Lsn(8) });
-    let wanted = images.recv().unwrap();
+    let Wanted::Image(wanted) = images.recv().unwrap() else { panic!("a page is wanted") };
     assert_eq!((wanted.path.as_slice(), wanted.page_no, wanted.lsn), (&b"db/t.ibd"[..], 4, Lsn(8)));
+    session.notify(&Notice::UnknownFile { path: b"db/t.MYD".to_vec() });
+    assert!(matches!(images.recv().unwrap(), Wanted::File(path) if path == b"db/t.MYD"));
 }
 
 #[test]

@@ -90,8 +90,8 @@ impl Host {
         };
         let config = Config::from_variables(&lookup).unwrap();
         let counters = Arc::<Counters>::default();
-        let (images_wanted, _) = std::sync::mpsc::channel();
-        let stream = Stream::new(new_session(&config, None), Arc::clone(&counters), images_wanted);
+        let (wanted, _) = std::sync::mpsc::channel();
+        let stream = Stream::new(new_session(&config, None), Arc::clone(&counters), wanted);
         stream.begin_alone();
         let content = Content::new(&config, stream, counters).unwrap();
         Self { directory, content, log: RedoLog::default() }
