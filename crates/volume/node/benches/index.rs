@@ -30,6 +30,7 @@ fn main() {
     divan::main();
 }
 
+const END: Point = Point { seq: Seq(u64::MAX), lsn: Lsn(u64::MAX) };
 const START: Point = Point { seq: Seq(0), lsn: Lsn(12_288) };
 const FLAGS: SpaceFlags = SpaceFlags(0x15);
 const FORMAT: Format = Format::of_mariadb(FLAGS);
@@ -170,8 +171,7 @@ fn construct_a_page_with_pending_runs(bencher: Bencher<'_, '_>, pending: u32) {
     table.add_chunk(&frame(START, redo));
     let page_id = PageId::new(SPACE, 3);
     bencher.bench_local(|| {
-        construct(StoredPages::without_rescue(&store), &index, key, page_id, FORMAT, Some(Lsn(u64::MAX)))
-            .unwrap()
+        construct(StoredPages::without_rescue(&store), &index, key, page_id, FORMAT, Some(END)).unwrap()
     });
 }
 

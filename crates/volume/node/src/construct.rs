@@ -17,6 +17,7 @@ use crate::error::NodeError;
 use crate::index::table::resolve;
 use crate::index::{Body, Entry, LogIndex, PageKey, Table};
 use crate::log_buffer::Chunk;
+use crate::mark::Point;
 use crate::quarantine::{Quarantine, SetAside};
 use crate::rescue::{DamagedImage, Rescue};
 use crate::trace::{Laps, Part};
@@ -27,6 +28,7 @@ use redoubt_page::{Change, Format, page_is_never_written};
 use redoubt_pagestore::{PageStore, PageStoreError};
 use redoubt_redo::{Lsn, PageId, PageReset};
 use redoubt_sync::thread::catch_panic;
+use redoubt_wire::Seq;
 use std::sync::Arc;
 
 /// Stored pages. A page that fails its checksum is rebuilt, if `rescue` is set.
@@ -203,10 +205,11 @@ impl Builder {
         &mut self,
         chunks: &[Arc<Chunk>],
         entries: &[Entry],
-        limit: Option<Lsn>,
+        limit: Option<Point>,
         mut on_verify: Option<OnVerify<'_>>,
     ) -> Result<usize, NodeError> {
-        let entries = within_limit(entries, limit);
+        let end_of = |chunk: u32| Some(chunks.get(chunk as usize)?.end.seq);
+        let entries = within_limit(entries, limit, &end_of);
         let mut at = if on_verify.is_some() { 0 } else { entries.iter().rposition(fills_page).unwrap_or(0) };
         while let Some(entry) = entries.get(at) {
             match &entry.body {
@@ -308,10 +311,15 @@ impl Builder {
     }
 }
 
-/// Images carry no LSN of their own and apply at once. A built page holds only redo that was durable when it was built.
-/// A reader with an older limit must not fall back to the entries before it, because those records are gone.
-fn beyond(entry: &Entry, limit: Lsn) -> bool {
-    matches!(entry.body, Body::Run { .. } | Body::Scrub) && entry.end_lsn > limit
+/// Images carry no LSN of their own: their position is that of the frame. A built page holds only redo that was durable
+/// when it was built. A reader with an older limit must not fall back to the entries before it, because those records are
+/// gone. `end_of`: end of a chunk.
+fn beyond(entry: &Entry, limit: Point, end_of: &dyn Fn(u32) -> Option<Seq>) -> bool {
+    match entry.body {
+        Body::Run { .. } | Body::Scrub => entry.end_lsn > limit.lsn,
+        Body::Image { chunk, .. } => end_of(chunk).is_none_or(|end| end > limit.seq),
+        Body::Built(_) | Body::Verify { .. } => false,
+    }
 }
 
 fn is_run(entry: &Entry) -> bool {
@@ -319,8 +327,12 @@ fn is_run(entry: &Entry) -> bool {
 }
 
 /// The entries that may be applied.
-fn within_limit(entries: &[Entry], limit: Option<Lsn>) -> &[Entry] {
-    let beyond = |entry: &Entry| limit.is_some_and(|limit| beyond(entry, limit));
+fn within_limit<'e>(
+    entries: &'e [Entry],
+    limit: Option<Point>,
+    end_of: &dyn Fn(u32) -> Option<Seq>,
+) -> &'e [Entry] {
+    let beyond = |entry: &Entry| limit.is_some_and(|limit| beyond(entry, limit, end_of));
     entries.iter().position(beyond).and_then(|within| entries.get(..within)).unwrap_or(entries)
 }
 
@@ -339,7 +351,7 @@ fn begins_without_base(entries: &[Entry]) -> Option<usize> {
     (!entries.iter().take(at).any(compares)).then_some(at)
 }
 
-/// The newest version of a page whose records all end at or before `limit`.
+/// The newest version of a page whose records and images all end at or before `limit`.
 ///
 /// # Errors
 /// As the functions of [`Builder`].
@@ -349,7 +361,7 @@ pub fn construct(
     key: PageKey,
     page_id: PageId,
     format: Format,
-    limit: Option<Lsn>,
+    limit: Option<Point>,
 ) -> Result<Vec<u8>, NodeError> {
     construct_in_laps(pages, index, PageTarget { key, page_id, format }, limit, &mut ())
 }
@@ -362,7 +374,7 @@ pub fn construct_in_laps(
     pages: StoredPages<'_>,
     index: &LogIndex,
     PageTarget { key, page_id, format }: PageTarget,
-    limit: Option<Lsn>,
+    limit: Option<Point>,
     laps: &mut impl Laps,
 ) -> Result<Vec<u8>, NodeError> {
     let chains = chains_of(index.tables_of(key), key, limit);
@@ -390,11 +402,11 @@ struct TableChain {
 }
 
 /// The entries of a page up to the limit, by table, from the last table on that fills the page.
-fn chains_of(tables: Vec<Arc<Table>>, key: PageKey, limit: Option<Lsn>) -> Vec<TableChain> {
+fn chains_of(tables: Vec<Arc<Table>>, key: PageKey, limit: Option<Point>) -> Vec<TableChain> {
     let mut chains: Vec<TableChain> = Vec::with_capacity(tables.len());
     for table in tables {
         let mut entries = table.chain(key);
-        let within = within_limit(&entries, limit).len();
+        let within = within_limit(&entries, limit, &|chunk| table.end_of_chunk(chunk)).len();
         let is_cut = within < entries.len();
         entries.truncate(within);
         if entries.iter().any(fills_page) {
@@ -428,7 +440,7 @@ pub fn compact_chain(
     index: &LogIndex,
     table: &Arc<Table>,
     target: PageTarget,
-    limit: Lsn,
+    limit: Point,
     on_verify: OnVerify<'_>,
 ) -> Result<(), NodeError> {
     let PageTarget { key, page_id, format } = target;
@@ -437,7 +449,8 @@ pub fn compact_chain(
         return Ok(());
     }
     let entries = table.chain(key);
-    let within = within_limit(&entries, Some(limit)).len();
+    let end_of = |chunk: u32| table.end_of_chunk(chunk);
+    let within = within_limit(&entries, Some(limit), &end_of).len();
     let Some(last) = entries.get(..within).and_then(<[Entry]>::last) else { return Ok(()) };
     let lsn = last.end_lsn;
     let older: Vec<_> = tables.into_iter().filter(|other| other.id() < table.id()).collect();
@@ -447,7 +460,7 @@ pub fn compact_chain(
         return Ok(());
     }
     // Earlier entries fit no empty page.
-    let begin = begins_without_base(within_limit(&entries, Some(limit)));
+    let begin = begins_without_base(entries.get(..within).unwrap_or_default());
     let mut builder = if begin.is_some() {
         Builder::empty(page_id, format)
     } else {

@@ -1,19 +1,19 @@
 use super::*;
-use crate::mark::Point;
 use redoubt_page::layout::{page_lsn, set_page_lsn};
 use redoubt_page::{SpaceFlags, digest, finalize, verify};
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, ObjectId, PageWrite};
 use redoubt_redo::Family;
-use redoubt_wire::Seq;
 
 const FLAGS: SpaceFlags = SpaceFlags(0x15);
 const FORMAT: Format = Format::of_mariadb(FLAGS);
 const ID: PageId = PageId::new(5, 7);
 const LEN: usize = 16_384;
+/// End of each chunk.
+const END: Seq = Seq(1);
 
 /// Chunk whose payload is these bytes.
 fn chunk(payload: Vec<u8>) -> Arc<Chunk> {
-    let (start, end) = (Point::default(), Point { seq: Seq(1), lsn: Lsn(1) });
+    let (start, end) = (Point::default(), Point { seq: END, lsn: Lsn(1) });
     Arc::new(Chunk { kind: 1, logged: true, start, end, wire: Vec::new(), raw: Some(payload) })
 }
 
@@ -54,7 +54,8 @@ impl Chain {
     }
 
     fn apply(&self, builder: &mut Builder, limit: Option<u64>) -> Result<usize, NodeError> {
-        builder.apply_entries(&self.chunks, &self.entries, limit.map(Lsn), None)
+        let limit = limit.map(|lsn| Point { seq: END, lsn: Lsn(lsn) });
+        builder.apply_entries(&self.chunks, &self.entries, limit, None)
     }
 }
 
@@ -132,6 +133,40 @@ fn init_page_resets_an_older_and_a_newer_base() {
     let mut builder = Builder { page: page(99, 8), ..Builder::empty(ID, FORMAT) };
     chain.apply(&mut builder, None).unwrap();
     assert_eq!(state(&builder), (99, 8));
+}
+
+#[test]
+fn image_above_the_limit_is_not_applied_nor_what_follows_it() {
+    let mut chain = Chain::new();
+    chain.run(10, 20, true, 1).image(20, page(20, 7)).run(20, 30, false, 8);
+    // Redo up to an LSN may be durable, and an image at that LSN not yet.
+    for (seq, lsn, within, expected) in
+        [(Seq(0), 20, 1, (20, 1)), (Seq(0), 30, 1, (20, 1)), (END, 20, 2, (20, 7)), (END, 30, 3, (30, 8))]
+    {
+        let (mut builder, limit) = (Builder::empty(ID, FORMAT), Point { seq, lsn: Lsn(lsn) });
+        let applied = builder.apply_entries(&chain.chunks, &chain.entries, Some(limit), None).unwrap();
+        assert_eq!((applied, state(&builder)), (within, expected), "{limit:?}");
+    }
+}
+
+#[test]
+fn image_above_the_limit_does_not_hide_the_stored_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = FilePageStore::open(directory.path(), None, FilePageStoreOptions::default()).unwrap();
+    let (key, index) = (PageKey::new(ObjectId(3), 7), LogIndex::new(Point::default()));
+    store.create(ObjectId(3)).unwrap();
+    store.write_batch(&[PageWrite { object: ObjectId(3), page_no: 7, page: &page(20, 1) }]).unwrap();
+    let (table, chunk) = (index.open_table(), chunk(page(20, 7)));
+    let body =
+        Body::Image { chunk: table.add_chunk(&chunk), offset: 0, len: LEN as u32, is_recovered: false };
+    index.insert(&table, key, Entry { start_lsn: Lsn(20), end_lsn: Lsn(20), body });
+    for (seq, expected) in [(Seq(0), (20, 1)), (END, (20, 7))] {
+        let (pages, limit) = (StoredPages::without_rescue(&store), Point { seq, lsn: Lsn(20) });
+        let target = PageTarget { key, page_id: ID, format: FORMAT };
+        compact_chain(pages, &index, &table, target, limit, &mut |_, _| {}).unwrap();
+        let built = construct(pages, &index, key, ID, FORMAT, Some(limit)).unwrap();
+        assert_eq!(state_of(&built), expected, "{limit:?}");
+    }
 }
 
 #[test]
@@ -245,9 +280,11 @@ fn a_stored_image_that_nothing_builds_on_is_not_read() {
     verify(&built, FLAGS).unwrap();
     assert_eq!((page_lsn(&built), built[100]), (Some(Lsn(30)), 2));
     // It is needed without the reset, and by a reader that is not to see the reset.
-    for (reset, limit) in
-        [(None, None), (Some(PageReset::Init), Some(Lsn(20))), (Some(PageReset::Free), None)]
-    {
+    for (reset, limit) in [
+        (None, None),
+        (Some(PageReset::Init), Some(Point { seq: END, lsn: Lsn(20) })),
+        (Some(PageReset::Free), None),
+    ] {
         let error = read(reset, limit).unwrap_err();
         assert!(error.to_string().contains("stored image is damaged"), "{error}");
     }
@@ -425,7 +462,8 @@ fn the_front_of_a_chain_is_built_from_the_image_in_it_and_not_from_what_comes_be
     add(20, 30, run(false, 9), false);
     let target = PageTarget { key, page_id: ID, format: FORMAT };
     let (pages, mut ignore) = (StoredPages::without_rescue(&store), |_: &Builder, _: VerifyCase<'_>| {});
-    compact_chain(pages, &index, &table, target, Lsn(30), &mut ignore).unwrap();
+    let limit = Point { seq: END, lsn: Lsn(30) };
+    compact_chain(pages, &index, &table, target, limit, &mut ignore).unwrap();
     let built = construct(pages, &index, key, ID, FORMAT, None).unwrap();
     assert_eq!(state_of(&built), (30, 9));
 }

@@ -306,6 +306,11 @@ fn short(chain: &[Entry]) -> String {
     chain.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
+/// All images, and redo up to this LSN.
+fn up_to(lsn: Lsn) -> Point {
+    Point { seq: Seq(u64::MAX), lsn }
+}
+
 /// Reads a page with a limit that a reader took when D was at most `limit`, while it is now `durable`.
 fn check_read(
     parts: &Parts<'_>,
@@ -323,7 +328,7 @@ fn check_read(
         key,
         identity(key),
         FORMAT,
-        Some(limit),
+        Some(up_to(limit)),
     )
     .unwrap();
     counts.reads += 1;
@@ -370,7 +375,7 @@ fn compact(parts: &Parts<'_>, model: &mut Model, durable: Lsn, counts: &mut Coun
         &parts.index,
         table,
         target,
-        durable,
+        up_to(durable),
         &mut on_verify,
     )
     .unwrap();

@@ -11,6 +11,7 @@ use crate::namespace::NameChanges;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::{Lsn, PageReset};
 use redoubt_sync::{Mutex, RwLock, RwLockReadGuard};
+use redoubt_wire::Seq;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -279,6 +280,11 @@ impl Table {
             keys.extend(bucket.lock().keys().copied());
         }
         keys
+    }
+
+    /// End of a chunk by its number.
+    pub fn end_of_chunk(&self, number: u32) -> Option<Seq> {
+        Some(self.chunks.read().get(number as usize)?.end.seq)
     }
 
     /// The chunks, for resolving [`Body`].

@@ -280,7 +280,7 @@ impl Indexing {
         &self,
         pages: StoredPages<'_>,
         describe: &dyn Fn(PageKey) -> Option<Described>,
-        limit: &dyn Fn() -> Lsn,
+        limit: &dyn Fn() -> Point,
         on_verify: &dyn Fn(&Builder, PageKey, VerifyCase<'_>),
     ) -> Result<(), NodeError> {
         loop {

@@ -379,13 +379,14 @@ impl Volume {
         self.indexing.describe(key, is_over)
     }
 
-    /// Newest LSN that pages may be built to: durable, and indexed to the end of each mini-transaction.
-    fn build_limit(&self) -> Lsn {
-        let parsed = self.indexing.parsed().get().lsn;
+    /// Point that pages may be built to: durable, and indexed to the end of each mini-transaction.
+    fn build_limit(&self) -> Point {
+        let parsed = self.indexing.parsed().get();
         if is_planted(Bug::ReadAboveDurable) {
             return parsed;
         }
-        self.receiving.durable().get().lsn.min(parsed)
+        let durable = self.receiving.durable().get();
+        Point { seq: durable.seq.min(parsed.seq), lsn: durable.lsn.min(parsed.lsn) }
     }
 
     /// Name of the volume.

@@ -10,13 +10,13 @@ use crate::construct::{PageTarget, construct_in_laps};
 use crate::counters::add;
 use crate::error::{Kind, NodeError};
 use crate::index::PageKey;
-use crate::mark::{Mark, WaitEnd};
+use crate::mark::{Mark, Point, WaitEnd};
 use crate::namespace::LOG_FILE_PATH;
 use crate::namespace::text_path;
 use crate::trace::{BuildTimes, Laps, Read};
 use redoubt_page::Format;
 use redoubt_pagestore::ObjectId;
-use redoubt_redo::{Lsn, PageId, SpaceId};
+use redoubt_redo::{PageId, SpaceId};
 use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_sync::time;
 use redoubt_wire::Seq;
@@ -211,7 +211,7 @@ impl Volume {
         location: &FileLocation,
         offset_bytes: u64,
         out: &mut [u8],
-        limit: Lsn,
+        limit: Point,
         laps: &mut impl Laps,
     ) -> Result<(), NodeError> {
         let page_len = location.format.physical_page_size_bytes() as u64;
@@ -234,7 +234,7 @@ impl Volume {
         &self,
         location: &FileLocation,
         page_no: u32,
-        limit: Lsn,
+        limit: Point,
         laps: &mut impl Laps,
     ) -> Result<Vec<u8>, NodeError> {
         add(&self.context.counters.pages_constructed, 1);
