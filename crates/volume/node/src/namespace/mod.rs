@@ -112,9 +112,17 @@ impl LogFileEntry {
 }
 
 /// The names of a volume.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Namespace {
     tables: Tables,
+    /// Family of the servers, as the volume's identity has it. Not a name: it is in no change.
+    family: Option<Family>,
+}
+
+impl PartialEq for Namespace {
+    fn eq(&self, other: &Self) -> bool {
+        self.tables == other.tables
+    }
 }
 
 /// Work in the page store or plain store that a change of names leaves to the caller.
@@ -228,9 +236,20 @@ impl Namespace {
         self.server_checkpoint_after(&[])
     }
 
-    /// Whose server writes the volume, as its redo log shows.
+    /// Whose server writes the volume. MariaDB's until the identity has one.
     pub fn family(&self) -> Family {
-        if self.tables.log_set().is_some() { Family::MySql } else { Family::MariaDb }
+        self.family.or_else(|| self.family_of_log()).unwrap_or(Family::MariaDb)
+    }
+
+    /// Whose redo log it has; `None`: it has none.
+    pub fn family_of_log(&self) -> Option<Family> {
+        let of_set = self.tables.log_set().map(|_| Family::MySql);
+        of_set.or_else(|| self.tables.log_file().map(|_| Family::MariaDb))
+    }
+
+    /// The family that the volume's identity has.
+    pub fn set_family(&mut self, family: Family) {
+        self.family = Some(family);
     }
 
     /// There is a redo log that a server can start from.

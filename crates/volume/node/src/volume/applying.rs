@@ -32,6 +32,7 @@ use crate::plain::PlainStore;
 use crate::quarantine::Damage;
 use redoubt_page::Format;
 use redoubt_pagestore::{ObjectId, PageStore, PageStoreError, PageWrite};
+use redoubt_redo::Family;
 use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_sync::{Mutex, time};
 use redoubt_wire::Seq;
@@ -182,6 +183,11 @@ impl Applying {
     /// The node's checkpoint, durable and applied.
     pub fn checkpoint(&self) -> NodeCheckpoint {
         self.checkpoint.lock().clone()
+    }
+
+    /// The names as of A get the family that the identity has.
+    pub fn set_family(&self, family: Family) {
+        Arc::make_mut(&mut self.checkpoint.lock().names).set_family(family);
     }
 
     /// A, and from where on the log is needed.

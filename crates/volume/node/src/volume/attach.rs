@@ -132,6 +132,7 @@ impl Volume {
     pub fn receive(&self, connection: u64, wire: Vec<u8>) -> Result<Received, NodeError> {
         if self.session.is_unnoted(connection) && changes_innodb(&wire) {
             self.session.note_server(connection)?;
+            self.note_family();
         }
         self.receiving.receive(connection, wire)
     }

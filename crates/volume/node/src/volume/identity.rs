@@ -43,6 +43,10 @@ pub struct Identity {
     /// stored state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_server: Option<ServerVersion>,
+    /// Name of the family of its servers ([`Family::name`]), from their first change or from the import on. 0.1.0 did
+    /// not note it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<String>,
     /// End of the redo of the import that made the volume, if the server had not been shut down; else 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub imported_to_lsn: u64,
@@ -84,6 +88,7 @@ impl Identity {
             attached_by,
             attached_server: None,
             newest_server: None,
+            family: None,
             imported_to_lsn: 0,
             is_encrypted: false,
             is_imported_from_mysql: false,
@@ -110,7 +115,37 @@ impl Identity {
     /// The identity after this server has changed pages or the redo log; `None`: it stays as it is.
     pub fn with_server_run(&self, server: ServerVersion) -> Option<Self> {
         let newest = self.newest_server.map_or(server, |newest| newest.newer_of(server));
-        (self.newest_server != Some(newest)).then(|| Self { newest_server: Some(newest), ..self.clone() })
+        let family = self.family().unwrap_or(server.family).name().to_owned();
+        let next = Self { newest_server: Some(newest), family: Some(family), ..self.clone() };
+        (self.newest_server != next.newest_server || self.family != next.family).then_some(next)
+    }
+
+    /// Family of its servers; `None`: none has changed pages or the redo log, or 0.1.0 did not note it.
+    pub fn family(&self) -> Option<Family> {
+        let noted = self.family.as_deref().and_then(Family::named);
+        let imported = self.is_imported_from_mysql.then_some(Family::MySql);
+        noted.or(imported).or_else(|| Some(self.newest_server?.family))
+    }
+
+    /// [`Identity::family`], with the one that the redo log shows if none is noted.
+    ///
+    /// # Errors
+    /// [`NodeError::Damaged`] if the two differ.
+    pub fn family_with_log(
+        &self,
+        directory: &Folder,
+        of_log: Option<Family>,
+    ) -> Result<Option<Family>, NodeError> {
+        match (self.family(), of_log) {
+            (Some(noted), Some(of_log)) if noted != of_log => Err(NodeError::Damaged {
+                path: directory.path().join(FILE_NAME),
+                reason: format!(
+                    "it names {noted} as the family of the servers, but the redo log of the volume is of {of_log}; put back the \
+                     file that belongs to the volume"
+                ),
+            }),
+            (noted, of_log) => Ok(noted.or(of_log)),
+        }
     }
 
     /// Reads it from a volume's directory.
@@ -120,7 +155,16 @@ impl Identity {
     pub fn read(directory: &Folder) -> Result<Self, NodeError> {
         let body = read_twice(directory, FILE_NAME)?;
         check_format(directory, FILE_NAME, &body, FORMAT_OF_0_1_0..=FORMAT)?;
-        parse(directory, FILE_NAME, &body)
+        let identity: Self = parse(directory, FILE_NAME, &body)?;
+        match identity.family.as_deref().filter(|family| Family::named(family).is_none()) {
+            Some(family) => Err(NodeError::Damaged {
+                path: directory.path().join(FILE_NAME),
+                reason: format!(
+                    "unknown family of servers {family}; use the version of Redoubt that wrote it"
+                ),
+            }),
+            None => Ok(identity),
+        }
     }
 
     /// The oldest format whose nodes can open the volume. An attached server counts before its first redo is stored.

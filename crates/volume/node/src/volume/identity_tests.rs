@@ -105,3 +105,43 @@ fn frozen_volume_has_format_3_until_it_is_not() {
     identity.frozen_changes_end = None;
     assert_eq!(format_of(&identity), 1);
 }
+
+#[test]
+fn family_is_stored_with_the_first_change_and_by_an_import() {
+    let new = Identity::new();
+    assert_eq!(new.family(), None);
+    let attached = Identity { attached_server: server("MySQL 9.7.4"), ..new.clone() };
+    assert_eq!(attached.family(), None, "it has changed nothing");
+    for (text, family) in [("MySQL 9.7.4", Family::MySql), ("MariaDB 11.8.9", Family::MariaDb)] {
+        let directory = tempfile::tempdir().unwrap();
+        let own = folder(&directory);
+        let changed = new.with_server_run(text.parse().unwrap()).unwrap();
+        changed.write(&own).unwrap();
+        let read = Identity::read(&own).unwrap();
+        assert_eq!((read.family.as_deref(), read.family()), (Some(family.name()), Some(family)));
+        assert!(read.with_server_run(text.parse().unwrap()).is_none());
+        // Of an earlier build.
+        let earlier = Identity { family: None, ..read };
+        assert_eq!(earlier.family(), Some(family));
+        assert_eq!(earlier.with_server_run(text.parse().unwrap()).unwrap().family, changed.family);
+    }
+    let imported = Identity { is_imported_from_mysql: true, ..Identity::new() };
+    assert_eq!(imported.family(), Some(Family::MySql));
+}
+
+#[test]
+fn unknown_or_contradictory_family_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = folder(&directory);
+    let identity = Identity { family: Some("MySQL".to_owned()), ..Identity::new() };
+    let with_log = |of_log| identity.family_with_log(&own, of_log);
+    assert_eq!(with_log(None).unwrap(), Some(Family::MySql));
+    assert_eq!(with_log(Some(Family::MySql)).unwrap(), Some(Family::MySql));
+    let error = with_log(Some(Family::MariaDb)).unwrap_err().to_string();
+    assert!(error.contains("names MySQL") && error.contains("is of MariaDB"), "{error}");
+    // 0.1.0 noted no server.
+    assert_eq!(Identity::new().family_with_log(&own, Some(Family::MariaDb)).unwrap(), Some(Family::MariaDb));
+    Identity { family: Some("Other".to_owned()), ..Identity::new() }.write(&own).unwrap();
+    let error = Identity::read(&own).unwrap_err().to_string();
+    assert!(error.contains("unknown family of servers Other"), "{error}");
+}

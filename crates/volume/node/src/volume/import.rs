@@ -150,12 +150,14 @@ impl Import {
     ) -> Result<Self, NodeError> {
         // First of all: parts of the volume elsewhere can be found, and removed, only by its id.
         let is_imported_from_mysql = family == Family::MySql;
-        let identity = Identity { is_imported_from_mysql, ..Identity::at(&home) };
+        let family_name = Some(family.name().to_owned());
+        let identity = Identity { is_imported_from_mysql, family: family_name, ..Identity::at(&home) };
         let own = home.own()?;
         identity.write(&own)?;
         let (store, _) = home.pages(&identity.volume_id, options)?;
         let plain = crate::plain::PlainStore::new(home.plain()?);
         let mut names = Namespace::default();
+        names.set_family(family);
         let files: Vec<_> = system_files
             .iter()
             .map(|(path, len_bytes)| SystemFile { path: path.as_bytes().to_vec(), len_bytes: *len_bytes })

@@ -186,7 +186,10 @@ impl Volume {
         if identity.is_encrypted && home.unlocked().is_none() {
             return Err(AtRestError::InClear { path: own.path().to_owned() }.into());
         }
-        let (files, checkpoint) = CheckpointFiles::open(&own)?;
+        let (files, mut checkpoint) = CheckpointFiles::open(&own)?;
+        if let Some(family) = identity.family_with_log(&own, checkpoint.names.family_of_log())? {
+            Arc::make_mut(&mut checkpoint.names).set_family(family);
+        }
         // Before anything is changed: opening the log may cut off its end, and opening the pages writes pages.
         home.check_pages(&identity.volume_id, options)?;
         let log = home.log(&identity.volume_id, options)?;
@@ -365,6 +368,15 @@ impl Volume {
             store: &*self.applying.store,
             rescue: Some(self),
             quarantine: Some(&self.quarantine.list),
+        }
+    }
+
+    /// The names get the family that the identity has, before the first frame that needs it.
+    fn note_family(&self) {
+        let Some(family) = self.session.identity().family() else { return };
+        if self.indexing.names.read().family() != family {
+            self.indexing.names.write().set_family(family);
+            self.applying.set_family(family);
         }
     }
 
