@@ -50,7 +50,7 @@ const SETTINGS: [&str; 35] = [
 ];
 
 /// The variables that the product, its packages and the scripts read, or write for each other.
-const OTHERS: [&str; 65] = [
+const OTHERS: [&str; 66] = [
     "REDOUBT_ALLOWED_SKIPS",
     "REDOUBT_BIN",
     "REDOUBT_BUILD_NEEDS",
@@ -92,6 +92,7 @@ const OTHERS: [&str; 65] = [
     "REDOUBT_NVDIMM_BOOT_LIMIT_S",
     "REDOUBT_NVDIMM_COMMITS",
     "REDOUBT_NVDIMM_KERNEL_SUITE",
+    "REDOUBT_ON_DIFFERENCE",
     "REDOUBT_PAGE_CACHE_BYTES",
     "REDOUBT_PAGE_CACHE_DIRECTORY",
     "REDOUBT_PAGE_SIZE",

@@ -21,7 +21,7 @@ mod config;
 use classify::{Rules, classify as class_of, is_local_directory, normalise, refusal_outside, relative};
 use config::Config;
 
-const VARIABLES: [&str; 13] = [
+const VARIABLES: [&str; 14] = [
     "REDOUBT_SERVER_VERSION",
     "REDOUBT_NODE",
     "REDOUBT_DATADIR",
@@ -30,6 +30,7 @@ const VARIABLES: [&str; 13] = [
     "REDOUBT_SYSTEM_FILES",
     "REDOUBT_LOCAL_FILES",
     "REDOUBT_VERIFY",
+    "REDOUBT_ON_DIFFERENCE",
     "REDOUBT_COMPRESS",
     "REDOUBT_TIMEOUT_S",
     "REDOUBT_PAGE_SIZE",

@@ -151,7 +151,7 @@ fn construct_a_page_with_pending_runs(bencher: Bencher<'_, '_>, pending: u32) {
         &[base.head().unwrap()],
         &Worker::several(1),
         &describe,
-        &|_, _, _| {},
+        &|_, _, _| Ok(()),
         &|_| {},
     )
     .unwrap();
@@ -190,7 +190,7 @@ fn apply_a_table_with_records_per_page(bencher: Bencher<'_, '_>, per_page: u32) 
             std::slice::from_ref(&table),
             &Worker::several(1),
             &describe,
-            &|_, _, _| {},
+            &|_, _, _| Ok(()),
             &|_| {},
         )
         .unwrap()

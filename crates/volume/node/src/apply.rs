@@ -15,17 +15,18 @@
 
 mod building;
 
-use crate::construct::{Builder, StoredPages, VerifyCase, fills_page};
+use crate::construct::{Builder, StoredPages, VerifyCase, fills_page, renews_page};
 use crate::error::NodeError;
 use crate::figures::Worker;
 use crate::index::table::resolve;
 use crate::index::{Body, Entry, PageKey, Table};
 use crate::quarantine::Damage;
-use redoubt_page::Format;
+use redoubt_page::format::page_lsn;
+use redoubt_page::{Format, layout};
 use redoubt_pagestore::PageWrite;
 use redoubt_redo::mariadb::RecordReader;
 use redoubt_redo::mariadb::record::Body as RecordBody;
-use redoubt_redo::{Lsn, PageId, PageReset};
+use redoubt_redo::{Family, Lsn, PageId, PageReset};
 use redoubt_sync::{Condvar, Mutex, time};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,8 +42,8 @@ const WRITE_BATCH_BYTES: usize = 32 << 20;
 
 /// Identity and format of a page, for the workers; `None`: the object is dead, its entries are void.
 pub type Describe<'d> = &'d (dyn Fn(PageKey) -> Option<(PageId, Option<Format>)> + Sync);
-/// Receives the verify entries.
-pub type OnVerify<'d> = &'d (dyn Fn(&Builder, PageKey, VerifyCase<'_>) + Sync);
+/// Receives the verify entries. An error is the reason why the page must not be written: it is set aside.
+pub type OnVerify<'d> = &'d (dyn Fn(&Builder, PageKey, VerifyCase<'_>) -> Result<(), String> + Sync);
 
 /// Called with built pages before they are written: an export may need the stored ones.
 pub type BeforeWrite<'d> = &'d (dyn Fn(&[(PageKey, Vec<u8>)]) + Sync);
@@ -205,25 +206,28 @@ impl Page<'_> {
 
     /// Number of the first entry that needs no earlier image; `None`: there is none, or an earlier entry is a
     /// comparison.
-    fn begins_without_base(&self) -> Option<usize> {
-        let at = self.entries().position(fills_page)?;
+    fn begins_without_base(&self, differs_at: Option<Lsn>) -> Option<usize> {
+        let at = self.entries().position(|entry| renews_page(entry, differs_at))?;
         (!self.entries().take(at).any(is_verify)).then_some(at)
     }
 
     /// Number of the last entry that defines the page regardless of its earlier content.
-    fn last_filling(&self) -> Option<usize> {
-        let after = self.entries().rev().position(fills_page)?;
+    fn last_filling(&self, differs_at: Option<Lsn>) -> Option<usize> {
+        let after = self.entries().rev().position(|entry| renews_page(entry, differs_at))?;
         self.entries().count().checked_sub(after + 1)
     }
 
     /// If the page has no content that counts after these entries: the LSN at which it was freed.
-    fn freed_at(&self) -> Option<Lsn> {
+    fn freed_at(&self, differs_at: Option<Lsn>) -> Option<Lsn> {
         for Chain { table, entries } in self.chains.iter().rev() {
             let is_change = |entry: &&Entry| !is_verify(entry) && !matches!(entry.body, Body::Scrub);
             let Some(last) = entries.iter().rfind(is_change) else { continue };
             let Body::Run { chunk, offset, len, reset: Some(PageReset::Free) } = last.body else {
                 return None;
             };
+            if differs_at.is_some_and(|lsn| last.start_lsn < lsn) {
+                return None;
+            }
             // Redo that changes a page that it has just freed is invalid, and does not free it.
             let chunks = table.chunks();
             let last_record = RecordReader::new(resolve(&chunks, chunk, offset, len)?).last()?.ok()?;
@@ -232,10 +236,51 @@ impl Page<'_> {
         None
     }
 
-    /// Its earlier content does not count after these entries.
-    fn is_initialised_again(&self) -> bool {
-        self.last_filling().is_some() || self.freed_at().is_some()
+    /// Checks entry number `at`, if it is an image of the server: checksum, identity, and an LSN not below `lsn_min`.
+    fn check_image(&self, at: usize, lsn_min: Lsn) -> Result<(), String> {
+        let mut left_out = at;
+        for Chain { table, entries } in &self.chains {
+            let Some(entry) = entries.get(left_out) else {
+                left_out -= entries.len();
+                continue;
+            };
+            let Body::Image { chunk, offset, len, .. } = entry.body else { return Ok(()) };
+            let chunks = table.chunks();
+            let image = resolve(&chunks, chunk, offset, len).ok_or("it is not in the log buffer")?;
+            return check_image(self.format, self.page_id, image, lsn_min);
+        }
+        Ok(())
     }
+
+    /// Its earlier content does not count after these entries.
+    fn is_initialised_again(&self, differs_at: Option<Lsn>) -> bool {
+        self.last_filling(differs_at).is_some() || self.freed_at(differs_at).is_some()
+    }
+}
+
+/// Checks an image of the server: checksum, identity, and an LSN not below `lsn_min`.
+fn check_image(format: Format, page_id: PageId, image: &[u8], lsn_min: Lsn) -> Result<(), String> {
+    format.verify(image).map_err(|error| error.to_string())?;
+    let unpacked = if format.is_page_compressed_image(image) {
+        format.decompress(image).map_err(|error| error.to_string())?
+    } else {
+        None
+    };
+    if let Some(unpacked) = unpacked.as_deref().filter(|_| format.family == Family::MySql) {
+        // A compressed image of MySQL has the checksum of the page inside.
+        format.verify(unpacked).map_err(|error| error.to_string())?;
+    }
+    let image = unpacked.as_deref().unwrap_or(image);
+    let named = layout::page_id(image);
+    if named != Some(page_id) {
+        let named = named.map_or_else(|| "no page".to_owned(), |named| named.to_string());
+        return Err(format!("it names page {named}"));
+    }
+    let lsn = page_lsn(format.family, image).unwrap_or_default();
+    if lsn < lsn_min {
+        return Err(format!("its LSN {lsn} is below {lsn_min}"));
+    }
+    Ok(())
 }
 
 fn is_verify(entry: &Entry) -> bool {
@@ -294,7 +339,12 @@ impl<'w> Work<'w> {
     }
 
     fn announce(&self, pages: &[Page<'_>]) {
-        let read = pages.iter().filter(|page| page.begins_without_base().is_none()).collect::<Vec<_>>();
+        let read = pages
+            .iter()
+            .filter(|page| {
+                page.entries().position(fills_page).is_none_or(|at| page.entries().take(at).any(is_verify))
+            })
+            .collect::<Vec<_>>();
         for together in read.chunk_by(|a, b| a.key.object() == b.key.object()) {
             let Some(first) = together.first() else { continue };
             let numbers: Vec<_> = together.iter().map(|page| page.key.page_no()).collect();

@@ -153,12 +153,14 @@ pub struct VerifyCase<'a> {
     pub lsn: Lsn,
     /// Digest of the server's page.
     pub digest: u32,
+    /// See [`Body::Verify`].
+    pub heals: bool,
     /// Our page at that point.
     pub page: &'a [u8],
 }
 
-/// Receives the verify entries of a chain.
-pub type OnVerify<'v> = &'v mut dyn FnMut(&Builder, VerifyCase<'_>);
+/// Receives the verify entries of a chain. An error is the reason why the page must not be built further.
+pub type OnVerify<'v> = &'v mut dyn FnMut(&Builder, VerifyCase<'_>) -> Result<(), String>;
 
 impl Builder {
     /// Starts from the stored image.
@@ -234,10 +236,11 @@ impl Builder {
                         scrub(&mut self.page, entry.end_lsn);
                     }
                 }
-                Body::Verify { digest } => {
+                Body::Verify { digest, heals } => {
                     if let Some(on_verify) = &mut on_verify {
-                        let case = VerifyCase { lsn: entry.start_lsn, digest: *digest, page: &self.page };
-                        on_verify(self, case);
+                        let (lsn, digest, heals) = (entry.start_lsn, *digest, *heals);
+                        let case = VerifyCase { lsn, digest, heals, page: &self.page };
+                        on_verify(self, case).map_err(|reason| self.error(reason))?;
                     }
                 }
             }
@@ -344,6 +347,14 @@ pub fn fills_page(entry: &Entry) -> bool {
     )
 }
 
+/// [`fills_page`], with content that is later than the difference found at `differs_at`. Comparisons are not in the log, so
+/// after a restart redo from before the difference is there again, and comes to the same wrong content.
+pub fn renews_page(entry: &Entry, differs_at: Option<Lsn>) -> bool {
+    let Some(lsn) = differs_at else { return fills_page(entry) };
+    // Chains of a page that is set aside are not built early. An image has the LSN of the stream.
+    fills_page(entry) && !matches!(entry.body, Body::Built(_)) && entry.start_lsn >= lsn
+}
+
 /// Number of the first entry that needs no earlier image; `None`: there is none, or an earlier entry is a comparison.
 fn begins_without_base(entries: &[Entry]) -> Option<usize> {
     let at = entries.iter().position(fills_page)?;
@@ -377,8 +388,22 @@ pub fn construct_in_laps(
     limit: Option<Point>,
     laps: &mut impl Laps,
 ) -> Result<Vec<u8>, NodeError> {
-    let chains = chains_of(index.tables_of(key), key, limit);
+    let mut chains = chains_of(index.tables_of(key), key, limit);
     laps.lap(Part::Index);
+    if let Some(entry) = pages.set_aside(key).filter(|entry| entry.differs) {
+        let differs_at = entry.differs_at();
+        let renews = |entry: &Entry| renews_page(entry, differs_at);
+        let renewed = chains.iter().rposition(|chain| chain.entries.iter().any(renews));
+        let Some(renewed) = renewed else {
+            let reason = entry.error();
+            return Err(NodeError::Page { page: page_id, file: entry.file, reason });
+        };
+        chains.drain(..renewed);
+        if let Some(first) = chains.first_mut() {
+            let at = first.entries.iter().rposition(renews).unwrap_or_default();
+            first.entries.drain(..at);
+        }
+    }
     let mut builder = if chains.first().is_some_and(|chain| chain.entries.iter().any(fills_page)) {
         Builder::empty(page_id, format)
     } else {
@@ -444,6 +469,9 @@ pub fn compact_chain(
     on_verify: OnVerify<'_>,
 ) -> Result<(), NodeError> {
     let PageTarget { key, page_id, format } = target;
+    if pages.set_aside(key).is_some() {
+        return Ok(());
+    }
     let tables = index.tables_of(key);
     if !tables.iter().any(|other| other.id() == table.id()) {
         return Ok(());

@@ -163,7 +163,7 @@ fn image_above_the_limit_does_not_hide_the_stored_page() {
     for (seq, expected) in [(Seq(0), (20, 1)), (END, (20, 7))] {
         let (pages, limit) = (StoredPages::without_rescue(&store), Point { seq, lsn: Lsn(20) });
         let target = PageTarget { key, page_id: ID, format: FORMAT };
-        compact_chain(pages, &index, &table, target, limit, &mut |_, _| {}).unwrap();
+        compact_chain(pages, &index, &table, target, limit, &mut |_, _| Ok(())).unwrap();
         let built = construct(pages, &index, key, ID, FORMAT, Some(limit)).unwrap();
         assert_eq!(state_of(&built), expected, "{limit:?}");
     }
@@ -181,10 +181,11 @@ fn a_built_page_is_used_even_by_a_reader_whose_limit_is_older() {
 #[test]
 fn verify_entries_see_the_page_at_their_place() {
     let mut chain = Chain::new();
-    chain.run(10, 20, true, 1).add(20, 20, Body::Verify { digest: 77 }).run(20, 30, true, 2);
+    chain.run(10, 20, true, 1).add(20, 20, Body::Verify { digest: 77, heals: false }).run(20, 30, true, 2);
     let mut seen = Vec::new();
     let mut on_verify = |builder: &Builder, case: VerifyCase<'_>| {
         seen.push((case.lsn, case.digest, page_lsn(case.page).unwrap(), builder.format.digest(case.page)));
+        Ok(())
     };
     let mut builder = Builder::empty(ID, FORMAT);
     builder.apply_entries(&chain.chunks, &chain.entries, None, Some(&mut on_verify)).unwrap();
@@ -305,7 +306,11 @@ fn apply_goes_on_over_a_damaged_page_that_redo_starts_anew() {
         let table = index.open_table();
         if compares {
             let reset = table.chain(key);
-            let entry = Entry { start_lsn: Lsn(20), end_lsn: Lsn(20), body: Body::Verify { digest: 1 } };
+            let entry = Entry {
+                start_lsn: Lsn(20),
+                end_lsn: Lsn(20),
+                body: Body::Verify { digest: 1, heals: false },
+            };
             table.compact(key, 1, entry);
             index.insert(&table, key, reset[0].clone());
         }
@@ -461,7 +466,7 @@ fn the_front_of_a_chain_is_built_from_the_image_in_it_and_not_from_what_comes_be
     add(20, 20, page(20, 4), true);
     add(20, 30, run(false, 9), false);
     let target = PageTarget { key, page_id: ID, format: FORMAT };
-    let (pages, mut ignore) = (StoredPages::without_rescue(&store), |_: &Builder, _: VerifyCase<'_>| {});
+    let (pages, mut ignore) = (StoredPages::without_rescue(&store), |_: &Builder, _: VerifyCase<'_>| Ok(()));
     let limit = Point { seq: END, lsn: Lsn(30) };
     compact_chain(pages, &index, &table, target, limit, &mut ignore).unwrap();
     let built = construct(pages, &index, key, ID, FORMAT, None).unwrap();

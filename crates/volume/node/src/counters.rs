@@ -63,6 +63,8 @@ counters! {
     pages_verified,
     /// Dropped page writes whose page differed.
     page_mismatches,
+    /// Pages that differed from the server's, were set aside, and are whole again.
+    pages_healed,
     /// Dropped page writes that could not be compared (the page was already newer).
     pages_not_comparable,
 }

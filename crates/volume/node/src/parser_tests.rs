@@ -238,18 +238,20 @@ fn verify_frames_and_images_find_their_tablespace_or_are_nobodys() {
         StreamFrame::Redo(&create_space(5, "d/t.ibd")),
         StreamFrame::Verify(Verify { path: b"d/t.ibd", page_no: 3, lsn: Lsn(9), digest: 7 }),
         StreamFrame::Verify(Verify { path: b"d/other.ibd", page_no: 3, lsn: Lsn(9), digest: 7 }),
+        StreamFrame::VerifyOrHeal(Verify { path: b"d/t.ibd", page_no: 3, lsn: Lsn(10), digest: 8 }),
         StreamFrame::Image { path: b"d/t.ibd", page_no: 3, page: &[1; 16_384], is_recovered: false },
         StreamFrame::Image { path: b"d/other.ibd", page_no: 3, page: &[1; 16_384], is_recovered: false },
     ]
     .map(|frame| fixture.chunk(&frame));
     let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
     let verifies: u64 = frames.iter().map(|chunk| parser.handle(chunk).unwrap().verifies).sum();
-    assert_eq!(verifies, 1);
+    assert_eq!(verifies, 2);
     let chain = fixture.index.open_table().chain(fixture.key(5, 3));
     assert!(matches!(
         chain[..],
         [
-            Entry { start_lsn: Lsn(9), body: Body::Verify { digest: 7 }, .. },
+            Entry { start_lsn: Lsn(9), body: Body::Verify { digest: 7, heals: false }, .. },
+            Entry { start_lsn: Lsn(10), body: Body::Verify { digest: 8, heals: true }, .. },
             Entry { body: Body::Image { len: 16_384, .. }, .. }
         ]
     ));

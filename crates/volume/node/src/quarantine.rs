@@ -4,6 +4,9 @@
 //! not fit, or the building code panics. From then on the page's records are left out, and its reads fail, as those of a
 //! damaged page do on a stock server. Everything else is applied and served.
 //!
+//! A page that differs from the server's ([`crate::volume`], `--on-difference heal`) is set aside in the same way until the
+//! server sends it.
+//!
 //! A page leaves the quarantine when its records start it from nothing (redo that initialises it, an image sent by the
 //! server), when it is freed, or when its tablespace is dropped.
 //!
@@ -65,6 +68,9 @@ pub struct SetAside {
     /// Of pages that a file lacked at a start: A at that time. While A is the same, no record was left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found_at: Option<u64>,
+    /// It was built, and differed from the server's at [`SetAside::lsn`]: an image must be whole, and not older.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub differs: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -84,7 +90,9 @@ pub struct DamagedPage {
     pub is_whole_object: bool,
     /// See [`SetAside::found_at`].
     pub found_at: Option<Seq>,
-    /// Start of the first record that is left out.
+    /// See [`SetAside::differs`].
+    pub differs: bool,
+    /// Start of the first record that is left out. Of a page that differs: LSN of the server's.
     pub lsn: Lsn,
     /// Why it cannot be built.
     pub reason: String,
@@ -189,6 +197,7 @@ impl Contents {
                 lsn: page.lsn.0,
                 reason: page.reason.chars().take(REASON_CHARACTERS_MAX).collect(),
                 found_at: page.found_at.map(|seq| seq.0),
+                differs: page.differs,
             };
             next.add(entry);
         }
@@ -220,7 +229,7 @@ impl Contents {
                 self.pages.insert(key, entry);
                 return;
             }
-            (entry.page_no, entry.found_at) = (None, None);
+            (entry.page_no, entry.found_at, entry.differs) = (None, None, false);
             entry.reason =
                 format!("too many of its pages are damaged, the last one page {page_no}: {}", entry.reason);
         }
@@ -358,6 +367,11 @@ impl Found {
 impl SetAside {
     fn is_needed_to_start(&self) -> bool {
         self.space == 0 || (self.file != UNKNOWN_FILE && is_needed_to_start(&self.file))
+    }
+
+    /// LSN of the server's page from which this one differs.
+    pub fn differs_at(&self) -> Option<Lsn> {
+        self.differs.then_some(Lsn(self.lsn))
     }
 
     /// Reason for the error that a read of the page gets.

@@ -11,6 +11,7 @@ fn page(object: u32, page_no: u32, is_whole_object: bool) -> DamagedPage {
         page_id: PageId { space: SpaceId(object + 4), page_no: PageNo(page_no) },
         is_whole_object,
         found_at: None,
+        differs: false,
         lsn: Lsn(u64::from(page_no) + 1000),
         reason: format!("reason of {object}:{page_no}"),
         evidence: None,
@@ -169,6 +170,7 @@ fn found_pages_are_listed_once_and_until_they_are_whole() {
         lsn: 7,
         reason: "rotten".to_owned(),
         found_at: None,
+        differs: false,
     };
     found.remove(key(1));
     assert!(found.add(key(1), entry(1)) && !found.add(key(1), entry(1)) && found.add(key(2), entry(2)));

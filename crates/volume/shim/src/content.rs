@@ -88,7 +88,7 @@ impl Content {
             dirty: DirtyPages::new(config.family),
             page_cache: make_page_cache(config)?,
             read_ahead: ReadAhead::new(config.read_ahead_len_bytes),
-            dropped_images: DroppedImages::new(config.verify),
+            dropped_images: DroppedImages::new(config.verify, config.on_difference),
         })
     }
 

@@ -47,13 +47,17 @@ pub const SEEN_GENERATION: Features = Features(1 << 2);
 pub const DAMAGED_PAGES: Features = Features(1 << 3);
 /// Notice 8: the server writes a plain file that the volume does not have.
 pub const UNKNOWN_FILES: Features = Features(1 << 4);
+/// Log connections carry the unlogged kind 67: a dropped page write to be compared, where the node takes the server's page
+/// if it differs.
+pub const ON_DIFFERENCE: Features = Features(1 << 5);
 /// All features, with names for people, in the order of their bits.
-pub const ALL: [(Features, &str); 5] = [
+pub const ALL: [(Features, &str); 6] = [
     (SERVER_VERSION, "server-version"),
     (MYSQL, "mysql"),
     (SEEN_GENERATION, "seen-generation"),
     (DAMAGED_PAGES, "damaged-pages"),
     (UNKNOWN_FILES, "unknown-files"),
+    (ON_DIFFERENCE, "on-difference"),
 ];
 
 /// The announcement of nodes and clients of this version. A client adds the features that it requires
@@ -61,7 +65,12 @@ pub const ALL: [(Features, &str); 5] = [
 pub const ANNOUNCED: Announcement = Announcement::new(
     Versions::new(OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION),
     Features::NONE,
-    SERVER_VERSION.with(MYSQL).with(SEEN_GENERATION).with(DAMAGED_PAGES).with(UNKNOWN_FILES),
+    SERVER_VERSION
+        .with(MYSQL)
+        .with(SEEN_GENERATION)
+        .with(DAMAGED_PAGES)
+        .with(UNKNOWN_FILES)
+        .with(ON_DIFFERENCE),
 );
 
 const _: () = {

@@ -36,6 +36,7 @@ const KIND_RECOVERED_IMAGE: u8 = 16;
 const KIND_VERIFY: u8 = 0x40;
 const KIND_COUNTERS: u8 = 0x41;
 const KIND_TRACE: u8 = 0x42;
+const KIND_VERIFY_OR_HEAL: u8 = 0x43;
 
 /// Frames of this kind are [`StreamFrame::Image`].
 pub const fn is_image(kind: u8) -> bool {
@@ -177,6 +178,9 @@ pub enum StreamFrame<'a> {
     },
     /// Not logged: a page write was dropped; the node compares its page at this point of the stream.
     Verify(Verify<'a>),
+    /// The same, but a page that differs takes the content of the server's instead of stopping the volume. Needs
+    /// [`ON_DIFFERENCE`](crate::greeting::ON_DIFFERENCE).
+    VerifyOrHeal(Verify<'a>),
     /// Not logged: the shim's counters, as pairs (counter id, value); see [`Counter`].
     Counters(Vec<(u8, u64)>),
     /// Not logged: the server's part of sampled commits and page reads.
@@ -205,7 +209,16 @@ pub struct Verify<'a> {
     pub digest: u32,
 }
 
-impl Verify<'_> {
+impl<'a> Verify<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, WireError> {
+        Ok(Self {
+            path: reader.path("path")?,
+            page_no: reader.u32("page number")?,
+            lsn: Lsn(reader.u64("lsn")?),
+            digest: reader.u32("digest")?,
+        })
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         put_path(out, self.path);
         out.extend_from_slice(&self.page_no.to_le_bytes());
@@ -295,6 +308,7 @@ impl StreamFrame<'_> {
             Self::SystemFiles(_) => KIND_SYSTEM_FILES,
             Self::Scrub { .. } => KIND_SCRUB,
             Self::Verify(_) => KIND_VERIFY,
+            Self::VerifyOrHeal(_) => KIND_VERIFY_OR_HEAL,
             Self::Counters(_) => KIND_COUNTERS,
             Self::Trace(_) => KIND_TRACE,
         }
@@ -321,7 +335,8 @@ impl StreamFrame<'_> {
             Self::SetLen { .. } | Self::Rename { .. } | Self::Unlink { .. } => false,
             Self::Write { .. } | Self::Mkdir { .. } | Self::Rmdir { .. } => false,
             // Sent with each connection.
-            Self::SystemFiles(_) | Self::Verify(_) | Self::Counters(_) | Self::Trace(_) => false,
+            Self::SystemFiles(_) | Self::Counters(_) | Self::Trace(_) => false,
+            Self::Verify(_) | Self::VerifyOrHeal(_) => false,
         }
     }
 
@@ -378,7 +393,7 @@ impl StreamFrame<'_> {
                 out.extend_from_slice(&pages.to_le_bytes());
                 out.extend_from_slice(&lsn.0.to_le_bytes());
             }
-            Self::Verify(verify) => verify.encode(out),
+            Self::Verify(verify) | Self::VerifyOrHeal(verify) => verify.encode(out),
             Self::Trace(samples) => samples.iter().for_each(|sample| sample.encode(out)),
             Self::Counters(pairs) => {
                 for (id, value) in pairs {
@@ -464,12 +479,8 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<StreamFrame<'_>, WireError> {
             },
             lsn: Lsn(reader.u64("lsn")?),
         },
-        KIND_VERIFY => StreamFrame::Verify(Verify {
-            path: reader.path("path")?,
-            page_no: reader.u32("page number")?,
-            lsn: Lsn(reader.u64("lsn")?),
-            digest: reader.u32("digest")?,
-        }),
+        KIND_VERIFY => StreamFrame::Verify(Verify::decode(&mut reader)?),
+        KIND_VERIFY_OR_HEAL => StreamFrame::VerifyOrHeal(Verify::decode(&mut reader)?),
         KIND_COUNTERS => return counters(payload),
         KIND_TRACE => return Ok(StreamFrame::Trace(trace::decode(payload)?)),
         _ => return Err(WireError::UnknownKind { kind, role: "log" }),
@@ -557,6 +568,7 @@ fn kind_name(kind: u8) -> &'static str {
         KIND_LOG_FRONT => "log front",
         KIND_RECOVERED_IMAGE => "recovered image",
         KIND_VERIFY => "verify",
+        KIND_VERIFY_OR_HEAL => "verify or heal",
         KIND_COUNTERS => "counters",
         KIND_TRACE => "trace",
         _ => "unknown frame",

@@ -53,6 +53,7 @@ impl<'w> Work<'w> {
             page_id,
             is_whole_object: true,
             found_at: None,
+            differs: false,
             lsn: first.map_or(Lsn(0), |entry| entry.start_lsn),
             reason: reason.to_owned(),
             evidence: None,
@@ -72,6 +73,7 @@ impl<'w> Work<'w> {
             page_id: page.page_id,
             is_whole_object: false,
             found_at: None,
+            differs: false,
             lsn: page.entries().next().map_or(Lsn(0), |entry| entry.start_lsn),
             reason,
             evidence,
@@ -141,9 +143,14 @@ impl<'w> Work<'w> {
     /// before the last one that initialises it are skipped, the comparisons among them as well.
     fn build_page(&self, page: &Page<'_>) -> Result<Option<Vec<u8>>, Failure> {
         let failure = match self.attempt(page.page_id, || self.build_on_base(page)) {
-            Err(failure @ (Failure::Damaged(_) | Failure::Lost(_))) if page.is_initialised_again() => failure,
+            Err(failure @ (Failure::Damaged(_) | Failure::Lost(_)))
+                if page.is_initialised_again(self.differs_at(page.key)) =>
+            {
+                failure
+            }
             built => return built,
         };
+        let differs_at = self.differs_at(page.key);
         let is_set_aside = self.output.pages.set_aside(page.key).is_some();
         let (is_base_lost, reason) = match failure {
             Failure::Damaged(reason) => (true, reason),
@@ -154,23 +161,40 @@ impl<'w> Work<'w> {
             tracing::warn!(event = "page_initialised_again", page = %page.page_id, reason, "page initialised again by redo; earlier writes are not \
                                                          compared");
         }
-        match page.freed_at() {
+        match page.freed_at(differs_at) {
             // It has no content any more: so it is whole.
             Some(lsn) if is_base_lost => Ok(Some(Builder::freed(page.page_id, page.format, lsn).finish()?)),
             Some(_) => Ok(None),
             None => {
-                let first = page.last_filling().unwrap_or(0);
-                self.apply_from(page, Builder::empty(page.page_id, page.format), first)
+                let first = page.last_filling(differs_at).unwrap_or(0);
+                self.build_anew(page, first)
             }
         }
+    }
+
+    fn differs_at(&self, key: PageKey) -> Option<Lsn> {
+        self.output.pages.set_aside(key)?.differs_at()
+    }
+
+    /// The page from entry number `first` on, which needs no earlier content. A page that differed from the server's takes
+    /// only a sound image of it.
+    fn build_anew(&self, page: &Page<'_>, first: usize) -> Result<Option<Vec<u8>>, Failure> {
+        let set_aside = self.output.pages.set_aside(page.key);
+        if let Some(differing) = set_aside.filter(|entry| entry.differs)
+            && let Err(fault) = page.check_image(first, Lsn(differing.lsn))
+        {
+            tracing::error!(event = "server_image_refused", page = %page.page_id, fault, "the server's image of a page that differs is not taken");
+            return Err(Failure::Lost(format!("the server's image of it is not taken: {fault}")));
+        }
+        self.apply_from(page, Builder::empty(page.page_id, page.format), first)
     }
 
     /// The page with all its entries that count. The stored page is read only if an entry builds on it or compares with
     /// it.
     fn build_on_base(&self, page: &Page<'_>) -> Result<Option<Vec<u8>>, Failure> {
-        let Page { key, page_id, format, .. } = *page;
-        if let Some(first) = page.begins_without_base() {
-            return self.apply_from(page, Builder::empty(page_id, format), first);
+        let Page { key, format, .. } = *page;
+        if let Some(first) = page.begins_without_base(self.differs_at(key)) {
+            return self.build_anew(page, first);
         }
         if let Some(entry) = self.output.pages.set_aside(key) {
             return Err(Failure::Lost(entry.error()));

@@ -84,6 +84,7 @@ impl Fixture {
             page_id: PageId { space: SpaceId(5), ..id(page_no) },
             is_whole_object: false,
             found_at: None,
+            differs: false,
             lsn: Lsn(10),
             reason: "rotten".to_owned(),
             evidence: None,
@@ -108,7 +109,7 @@ impl Fixture {
 
     fn apply(&self, pages: StoredPages<'_>) -> Result<Applied, NodeError> {
         let describe = |key: PageKey| Some((id(key.page_no()), Some(FORMAT)));
-        let on_verify = |_: &Builder, _: PageKey, _: VerifyCase<'_>| {};
+        let on_verify = |_: &Builder, _: PageKey, _: VerifyCase<'_>| Ok(());
         let table = self.index.open_table();
         apply_tables(pages, &[table], &Worker::several(1), &describe, &on_verify, &|_| {})
     }
@@ -130,7 +131,7 @@ fn record_that_fits_nothing_before_an_initialisation_is_void() {
     for is_freed in [false, true] {
         let fixture = Fixture::new(&[(7, page(7, 5, 1))]);
         fixture.run(7, (10, 20), vec![0x34, 5, 7], None);
-        fixture.add(7, 20, 20, Body::Verify { digest: 1 });
+        fixture.add(7, 20, 20, Body::Verify { digest: 1, heals: false });
         if is_freed {
             fixture.run(7, (20, 30), vec![0x02, 5, 7], Some(PageReset::Free));
         } else {
@@ -191,10 +192,10 @@ fn last_initialisation_of_a_page_counts() {
     let init = || vec![0x12, 5, 7, 0xb2, 76, 2];
     for is_set_aside in [false, true] {
         let fixture = Fixture::new(&[(7, page(7, 5, 1))]);
-        fixture.add(7, 10, 10, Body::Verify { digest: 1 });
+        fixture.add(7, 10, 10, Body::Verify { digest: 1, heals: false });
         fixture.run(7, (10, 20), init(), Some(PageReset::Init));
         fixture.run(7, (20, 30), vec![0x34, 5, 7], None);
-        fixture.add(7, 30, 30, Body::Verify { digest: 1 });
+        fixture.add(7, 30, 30, Body::Verify { digest: 1, heals: false });
         fixture.run(7, (30, 40), init(), Some(PageReset::Init));
         fixture.run(7, (40, 50), write(7, 3), None);
         let quarantine = fixture.set_aside(7);
@@ -209,7 +210,7 @@ fn last_initialisation_of_a_page_counts() {
     let fixture = Fixture::new(&[(7, page(7, 5, 1))]);
     fixture.run(7, (10, 20), init(), Some(PageReset::Init));
     fixture.run(7, (20, 30), vec![0x34, 5, 7], None);
-    fixture.add(7, 30, 30, Body::Verify { digest: 1 });
+    fixture.add(7, 30, 30, Body::Verify { digest: 1, heals: false });
     fixture.run(7, (30, 40), init(), Some(PageReset::Init));
     let applied = fixture.apply(StoredPages::without_rescue(&fixture.store)).unwrap();
     assert!(applied.damage.is_empty(), "{:?}", applied.damage);

@@ -56,6 +56,8 @@ pub enum Body {
     Verify {
         /// Digest of the server's page.
         digest: u32,
+        /// A page that differs takes the content of the server's. Otherwise the volume stops.
+        heals: bool,
     },
 }
 

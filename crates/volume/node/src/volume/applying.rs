@@ -18,9 +18,9 @@ use super::indexing::{Described, Indexing};
 use super::quarantine::{QuarantineFile, Surroundings, page_key};
 use super::receiving::Receiving;
 use super::stored_files::StoredFiles;
-use crate::apply::{Applied, apply_tables};
+use crate::apply::{Applied, OnVerify, apply_tables};
 use crate::checkpoint::{CheckpointFiles, NodeCheckpoint};
-use crate::construct::{Builder, StoredPages, VerifyCase};
+use crate::construct::StoredPages;
 use crate::counters::add;
 use crate::error::{Kind, NodeError};
 use crate::figures::Worker;
@@ -129,7 +129,7 @@ pub struct Sources<'v> {
     /// Identity and format of a page, for the workers.
     pub describe: &'v (dyn Fn(PageKey) -> Option<Described> + Sync),
     /// Takes the comparisons.
-    pub on_verify: &'v (dyn Fn(&Builder, PageKey, VerifyCase<'_>) + Sync),
+    pub on_verify: OnVerify<'v>,
 }
 
 /// Page store, checkpoint, repairs and cuts.

@@ -281,7 +281,7 @@ impl Indexing {
         pages: StoredPages<'_>,
         describe: &dyn Fn(PageKey) -> Option<Described>,
         limit: &dyn Fn() -> Point,
-        on_verify: &dyn Fn(&Builder, PageKey, VerifyCase<'_>),
+        on_verify: &dyn Fn(&Builder, PageKey, VerifyCase<'_>) -> Result<(), String>,
     ) -> Result<(), NodeError> {
         loop {
             let work = std::mem::take(&mut *self.long_chains.lock());
@@ -295,9 +295,7 @@ impl Indexing {
                 let is_indexed = || self.index.tables_of(key).iter().any(|other| other.id() == table.id());
                 let alive = || describe(key).is_some() && is_indexed();
                 let mut on_verify = |builder: &Builder, case: VerifyCase<'_>| {
-                    if alive() {
-                        on_verify(builder, key, case);
-                    }
+                    if alive() { on_verify(builder, key, case) } else { Ok(()) }
                 };
                 let target = PageTarget { key, page_id, format };
                 let compact = || compact_chain(pages, &self.index, &table, target, limit(), &mut on_verify);

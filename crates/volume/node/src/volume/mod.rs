@@ -13,7 +13,7 @@
 //! | `frozen` | position up to which the log is understood, if the parser refused a frame ([`frozen`]) |
 //! | `quarantine*` | pages that are set aside, and evidence ([`quarantine`]); none while there are no such pages |
 //! | `stored-files` | files that page store and plain store must have ([`stored_files`]) |
-//! | `mismatch-*` | reports of the self-verification |
+//! | `mismatch-*` | reports of the self-verification, at most [`verify::REPORTS_MAX`] |
 //! | `stopped` | a mismatch stopped the volume; the node does not open it while this is there |
 //!
 //! A [`Volume`] holds parts and no data of theirs. Each part owns its state and its locks:
@@ -75,6 +75,7 @@ pub use export::{DamagedPages, Export};
 pub use identity::{Identity, SERVER_NOT_SAID};
 pub use import::{Import, LogShape};
 pub use receiving::{Received, decode_chunk};
+pub use verify::{DIFFERENCES_MAX, REPORTS_MAX};
 pub use view::{Follower, NextRedo};
 
 use crate::at_rest::{AtRestError, Unlocked};
@@ -341,7 +342,7 @@ impl Volume {
             StoredPages { rescue: Some(&Rebuilding(self)), ..self.stored_pages() },
             &|key| self.describe(key),
             &|| self.build_limit(),
-            &|builder, key, case| self.verify(builder, key, &case),
+            &|builder, key, case| self.verify_early(builder, key, &case),
         )
     }
 

@@ -12,10 +12,11 @@
 //! Invariant: file and flag are durable before a checkpoint passes the first record that was left out. An entry is
 //! removed only when the page that replaces it is durable, or with the checkpoint that removes its object.
 //!
-//! Only the apply thread changes it. Lock order: flag, then the session's identity or the pages that are not requested.
+//! The apply thread changes it, and its workers when they find pages that differ from the server's. Lock order: flag, then the session's identity or the pages that are not requested.
 
 use super::context::Context;
 use crate::checkpoint::{check_format, read_checked, write_checked};
+use crate::counters::add;
 use crate::error::NodeError;
 use crate::home::Folder;
 use crate::index::PageKey;
@@ -36,7 +37,7 @@ pub const EVIDENCE_MAX: usize = 32;
 /// Entries in a status.
 pub const SHOWN_MAX: usize = 100;
 /// Pages that a server is asked for at once.
-const WANTED_MAX: usize = 1000;
+pub const WANTED_MAX: usize = 1000;
 
 /// The quarantine of a volume.
 pub struct QuarantineFile {
@@ -180,8 +181,12 @@ impl QuarantineFile {
                 volume,
                 file = entry.file,
                 page_no = entry.page_no,
+                differed = entry.differs,
                 "page leaves the quarantine"
             );
+            if entry.differs && damage.renewed.iter().any(|key| page_key(entry) == Some(*key)) {
+                add(&self.context.counters.pages_healed, 1);
+            }
             let name = evidence_name(entry.space, entry.page_no);
             for extension in ["txt", "page"] {
                 // A file that stays does no harm.

@@ -241,7 +241,13 @@ impl Volume {
         let key = PageKey::new(location.object, page_no);
         let page_id = PageId::new(location.space.0, page_no);
         let target = PageTarget { key, page_id, format: location.format };
-        let page = construct_in_laps(self.stored_pages(), &self.indexing.index, target, Some(limit), laps)?;
+        let built = construct_in_laps(self.stored_pages(), &self.indexing.index, target, Some(limit), laps);
+        let page = built.map_err(|error| match error {
+            NodeError::Page { .. } if self.verification.may_be_healed_soon(key) => {
+                NodeError::NotNow(error.to_string())
+            }
+            other => other,
+        })?;
         self.quarantine.found.remove(key);
         Ok(page)
     }

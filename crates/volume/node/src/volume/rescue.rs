@@ -227,6 +227,7 @@ impl Rescue for Volume {
                 lsn: applied.lsn.0,
                 reason: format!("found by a read, before any change of it was left out: {reason}"),
                 found_at: None,
+                differs: false,
             });
         }
         Ok(rebuilt)

@@ -1,28 +1,58 @@
 //! Self-verification: comparing a page that the server would have written with the node's page.
 //!
-//! Owns the differences that were found. Any of them stops the volume at once, also for later starts of the node (file
-//! `stopped`). The report file names the page and both LSNs. If the server still has the page's image, the node
-//! requests it and adds the differing byte ranges and both images.
+//! Owns the differences that were found. A report file names the page and both LSNs. If the server still has the page's
+//! image, the node requests it and adds the differing byte ranges and both images. At most [`REPORTS_MAX`] reports are
+//! kept.
 //!
-//! Lock: a leaf.
+//! The server's library chooses with each comparison (`--on-difference`):
+//!
+//! - stop: the volume stops at once, also for later starts of the node (file `stopped`).
+//! - heal: the server's page counts. The node's page goes into the quarantine before anything is built on it. That is
+//!   durable at once, because comparisons are not in the log: after a restart nothing would find the difference again.
+//!   The node asks the server for the page (`WantImage`). The server's library sends it as an image in the stream,
+//!   ordered with the page's redo, and with that image the page leaves the quarantine ([`crate::apply`] checks it).
+//!   More than [`DIFFERENCES_MAX`] differences within [`DIFFERENCES_WINDOW`] have a common cause, and stop the volume.
+//!
+//! Locks: leaves.
 
 use super::Volume;
-use super::context::Context;
+use super::context::{Context, Waiter};
+use super::quarantine::{Surroundings, WANTED_MAX};
 use crate::construct::{Builder, VerifyCase};
 use crate::counters::add;
 use crate::error::NodeError;
 use crate::home::Folder;
 use crate::index::PageKey;
+use crate::quarantine::{Damage, DamagedPage, PAGES_OF_OBJECT_MAX};
 use redoubt_page::Format;
 use redoubt_page::format::page_lsn;
 use redoubt_redo::{Family, Lsn, PageId};
-use redoubt_sync::Mutex;
+use redoubt_sync::{Mutex, time};
 use redoubt_wire::notice::Notice;
+use std::collections::VecDeque;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Note that a mismatch stopped the volume.
 const STOPPED: &str = "stopped";
+/// Start of the names of reports.
+const REPORT_PREFIX: &str = "mismatch-";
+/// Reports that are kept. Further differences are counted and logged.
+pub const REPORTS_MAX: usize = 32;
+/// Differences within [`DIFFERENCES_WINDOW`] that are healed; one more stops the volume.
+pub const DIFFERENCES_MAX: usize = 100;
+/// See [`DIFFERENCES_MAX`].
+pub const DIFFERENCES_WINDOW: Duration = Duration::from_secs(600);
+/// Time for the server's image to arrive. Reads of the page are repeated that long, and fail afterwards.
+const IMAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+const _: () =
+    assert!(DIFFERENCES_MAX < PAGES_OF_OBJECT_MAX, "no object is set aside as a whole for differences");
+const _: () =
+    assert!(DIFFERENCES_MAX <= WANTED_MAX, "a server is asked for all of them when it connects again");
+const _: () =
+    assert!(IMAGE_TIMEOUT.as_secs() < DIFFERENCES_WINDOW.as_secs(), "a recent difference is remembered");
 
 /// A difference that was found, kept to complete its report.
 pub struct Mismatch {
@@ -35,80 +65,239 @@ pub struct Mismatch {
     text: String,
 }
 
+/// The node's page, where it differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Difference {
+    lsn: Lsn,
+    digest: u32,
+}
+
+/// A difference that is healed.
+struct Recent {
+    found: Instant,
+    key: PageKey,
+    lsn: Lsn,
+}
+
+/// Place of a difference among the recent ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Noted {
+    New,
+    /// The same comparison was made before.
+    Again,
+    /// There are more than [`DIFFERENCES_MAX`].
+    TooMany,
+}
+
 /// The differences that were found.
 pub struct Verification {
     context: Arc<Context>,
     mismatches: Mutex<Vec<Mismatch>>,
+    /// Oldest first, at most [`DIFFERENCES_MAX`].
+    recent: Mutex<VecDeque<Recent>>,
 }
 
 impl Volume {
-    /// Compares, counts, and stops the volume on a difference.
-    pub(super) fn verify(&self, builder: &Builder, key: PageKey, case: &VerifyCase<'_>) {
-        let path = || self.indexing.path_of_object(key.object());
-        if let Some(reason) = self.verification.compare(builder, case, &path) {
-            self.stop(&reason);
+    /// Compares a page that is being applied, and counts. A difference stops the volume, or sets the page aside until the
+    /// server sends it.
+    ///
+    /// # Errors
+    /// The reason why the page must not be written.
+    pub(super) fn verify(
+        &self,
+        builder: &Builder,
+        key: PageKey,
+        case: &VerifyCase<'_>,
+    ) -> Result<(), String> {
+        let Some(difference) = self.verification.compare(builder, case) else { return Ok(()) };
+        let path = self.indexing.path_of_object(key.object());
+        if !case.heals {
+            add(&self.context.counters.page_mismatches, 1);
+            let reason = self.verification.report(builder, case, &path, difference);
+            self.stop_for_difference(&reason);
+            return Ok(());
         }
+        let reason = format!(
+            "it differs from the server's at LSN {}; the server is asked for the page, and sends it at once or with the next write",
+            case.lsn
+        );
+        let noted = self.verification.note(key, case.lsn);
+        if noted == Noted::Again {
+            self.set_aside_differing(builder, key, case.lsn, &reason);
+            return Err(reason);
+        }
+        add(&self.context.counters.page_mismatches, 1);
+        let report = self.verification.report(builder, case, &path, difference);
+        if noted == Noted::TooMany {
+            let seconds = DIFFERENCES_WINDOW.as_secs();
+            self.stop_for_difference(&format!(
+                "{report}. It is the last of more than {DIFFERENCES_MAX} pages that differed within {seconds} s, which is more than \
+                 `redoubt run --on-difference heal` heals: they have a common cause, such as a defect of Redoubt"
+            ));
+            return Err(reason);
+        }
+        self.set_aside_differing(builder, key, case.lsn, &reason);
+        Err(reason)
+    }
+
+    /// [`Volume::verify`] for a page that is built before it is applied. A difference that is healed is left to applying,
+    /// which compares again.
+    ///
+    /// # Errors
+    /// The reason why the page must not be built.
+    pub(super) fn verify_early(
+        &self,
+        builder: &Builder,
+        key: PageKey,
+        case: &VerifyCase<'_>,
+    ) -> Result<(), String> {
+        if !case.heals {
+            return self.verify(builder, key, case);
+        }
+        match self.verification.compare(builder, case) {
+            Some(_) => Err("it differs from the server's".to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    /// The page goes into the quarantine, durably, and the server is asked for it.
+    fn set_aside_differing(&self, builder: &Builder, key: PageKey, lsn: Lsn, reason: &str) {
+        let page = DamagedPage {
+            key,
+            page_id: builder.page_id,
+            is_whole_object: false,
+            found_at: None,
+            differs: true,
+            lsn,
+            reason: reason.to_owned(),
+            evidence: None,
+        };
+        let damage = Damage { set_aside: vec![page], ..Damage::default() };
+        let file_of = |object| self.indexing.path_of_object(object);
+        let set_flag = |has_quarantine| self.session.set_quarantine(has_quarantine);
+        let surroundings = Surroundings { file_of: &file_of, set_flag: &set_flag };
+        let settled =
+            self.context.with_retry(Waiter::Pages, || self.quarantine.settle(&damage, &[], &surroundings));
+        if let Err(error) = settled {
+            self.stop(&format!("a page that differs from the server's cannot be set aside: {error}"));
+            return;
+        }
+        if let Some(request) = self.indexing.image_request(key) {
+            self.context.notices.send(&request);
+        }
+    }
+
+    /// The stop outlasts a restart of the node: an operator has to act first.
+    fn stop_for_difference(&self, reason: &str) {
+        if let Err(error) = self.context.own.write(STOPPED, reason.as_bytes()) {
+            tracing::error!(event = "verify_stop_failed", volume = self.context.name, %error, "cannot keep the volume stopped");
+        }
+        self.stop(reason);
     }
 }
 
 impl Verification {
     /// Nothing found yet.
     pub fn new(context: &Arc<Context>) -> Self {
-        Self { context: Arc::clone(context), mismatches: Mutex::default() }
+        Self { context: Arc::clone(context), mismatches: Mutex::default(), recent: Mutex::default() }
     }
 
-    /// Compares and counts. Returns why the volume must stop, if it must.
-    fn compare(&self, builder: &Builder, case: &VerifyCase<'_>, path: &dyn Fn() -> String) -> Option<String> {
+    /// Compares. Counts what is no difference.
+    fn compare(&self, builder: &Builder, case: &VerifyCase<'_>) -> Option<Difference> {
         let counters = &self.context.counters;
-        let ours_lsn = page_lsn(builder.format.family, case.page).unwrap_or_default();
-        if ours_lsn > case.lsn {
+        let lsn = page_lsn(builder.format.family, case.page).unwrap_or_default();
+        if lsn > case.lsn {
             // Our image is from a later point (applied before a crash of the node): nothing to compare.
             add(&counters.pages_not_comparable, 1);
             return None;
         }
-        let ours = builder.format.digest(case.page);
+        let digest = builder.format.digest(case.page);
         let is_same_version = match builder.format.family {
-            Family::MariaDb => ours_lsn == case.lsn,
+            Family::MariaDb => lsn == case.lsn,
             // A mini-transaction raises the LSN of pages that it only holds, and logs nothing for those.
-            Family::MySql => ours_lsn <= case.lsn,
+            Family::MySql => lsn <= case.lsn,
         };
-        if is_same_version && ours == case.digest {
+        if is_same_version && digest == case.digest {
             add(&counters.pages_verified, 1);
             return None;
         }
-        add(&counters.page_mismatches, 1);
-        Some(self.report(builder, case, path(), ours_lsn, ours))
+        Some(Difference { lsn, digest })
     }
 
+    fn note(&self, key: PageKey, lsn: Lsn) -> Noted {
+        let mut recent = self.recent.lock();
+        while recent.front().is_some_and(|oldest| time::elapsed(oldest.found) >= DIFFERENCES_WINDOW) {
+            recent.pop_front();
+        }
+        if recent.iter().any(|other| (other.key, other.lsn) == (key, lsn)) {
+            return Noted::Again;
+        }
+        if recent.len() >= DIFFERENCES_MAX {
+            return Noted::TooMany;
+        }
+        recent.push_back(Recent { found: time::now(), key, lsn });
+        Noted::New
+    }
+
+    /// The page was found to differ so recently that the server's image may be on its way.
+    pub fn may_be_healed_soon(&self, key: PageKey) -> bool {
+        let recent = self.recent.lock();
+        recent.iter().any(|other| other.key == key && time::elapsed(other.found) < IMAGE_TIMEOUT)
+    }
+
+    /// Reports a difference. Returns it in words.
     fn report(
         &self,
         builder: &Builder,
         case: &VerifyCase<'_>,
-        path: String,
-        ours_lsn: Lsn,
-        ours: u32,
+        path: &str,
+        Difference { lsn: ours_lsn, digest: ours }: Difference,
     ) -> String {
-        let page = builder.page_id;
-        let text = format!(
-            "page {page} of {path}\nserver: LSN {}, digest {:08x}\nnode: LSN {ours_lsn}, digest {ours:08x}\n",
-            case.lsn, case.digest
+        let (page, lsn) = (builder.page_id, case.lsn);
+        let (volume, differs) =
+            (&self.context.name, format!("page {page} of {path} differs from the server's at LSN {lsn}"));
+        tracing::error!(
+            event = "page_differs", volume, file = path, %page, lsn = lsn.0, node_lsn = ours_lsn.0, heals = case.heals,
+            "page differs from the server's"
         );
-        let name = format!("mismatch-{}-{}-{}", page.space, page.page_no, case.lsn);
+        if !self.has_room_for_report() {
+            return format!(
+                "{differs}; there are {REPORTS_MAX} reports already, see {REPORT_PREFIX}*.txt in {}",
+                self.context.own.path().display()
+            );
+        }
+        let text = format!(
+            "page {page} of {path}\nserver: LSN {lsn}, digest {:08x}\nnode: LSN {ours_lsn}, digest {ours:08x}\n",
+            case.digest
+        );
+        let name = format!("{REPORT_PREFIX}{}-{}-{lsn}", page.space, page.page_no);
         let report = self.context.own.path().join(&name).with_extension("txt");
-        if let Err(error) = self.context.own.write(&format!("{name}.txt"), text.as_bytes()) {
-            tracing::error!(event = "verify_report_failed", volume = self.context.name, %error, "cannot write {}", report.display());
+        let own = &self.context.own;
+        let written = own
+            .write(&format!("{name}.txt"), text.as_bytes())
+            .and_then(|()| own.write(&format!("{name}.node.page"), case.page));
+        if let Err(error) = written {
+            tracing::error!(event = "verify_report_failed", volume, %error, "cannot write {}", report.display());
         }
-        let (lsn, page_no) = (case.lsn, page.page_no.0);
-        let reason =
-            format!("page {page} of {path} differs from the server's at LSN {lsn}; see {}", report.display());
-        let (format, ours) = (builder.format, case.page.to_vec());
-        self.mismatches.lock().push(Mismatch { page, lsn, format, ours, name, text });
-        self.context.notices.send(&Notice::NeedImage { path: path.into_bytes(), page_no, lsn });
-        // Makes the stop outlast a restart of the node: an operator has to act first.
-        if let Err(error) = self.context.own.write(STOPPED, reason.as_bytes()) {
-            tracing::error!(event = "verify_stop_failed", volume = self.context.name, %error, "cannot keep the volume stopped");
+        let (format, ours, page_no) = (builder.format, case.page.to_vec(), page.page_no.0);
+        let mut mismatches = self.mismatches.lock();
+        if mismatches.len() >= REPORTS_MAX {
+            // Its image never came.
+            mismatches.remove(0);
         }
-        reason
+        mismatches.push(Mismatch { page, lsn, format, ours, name, text });
+        drop(mismatches);
+        let path = path.as_bytes().to_vec();
+        self.context.notices.send(&Notice::NeedImage { path, page_no, lsn });
+        format!("{differs}; see {}", report.display())
+    }
+
+    /// Restarts do not add to the reports in the directory.
+    fn has_room_for_report(&self) -> bool {
+        let own = &self.context.own;
+        let is_report = |name: &&String| name.starts_with(REPORT_PREFIX) && name.ends_with(".txt");
+        let kept = own.dir().list().map_or(REPORTS_MAX, |names| names.iter().filter(is_report).count());
+        kept < REPORTS_MAX
     }
 
     /// Completes the report of a mismatch with the server's image.
@@ -140,7 +329,6 @@ impl Verification {
                 );
             }
             own.write(&format!("{}.server.page", mismatch.name), page)?;
-            own.write(&format!("{}.node.page", mismatch.name), &mismatch.ours)?;
         } else {
             mismatch.text.push_str("the server no longer had the image\n");
         }

@@ -5,6 +5,7 @@ use redoubt_wire::control::{
     Attachment, KIND_DATA, KIND_JSON, KIND_JSON_PART, Reply, Request, decode_data, decode_json, encode_json,
 };
 use redoubt_wire::frame::{COMPRESSED, append_frame, decompress};
+use redoubt_wire::greeting::{ANNOUNCED, ClientGreeting, Step};
 use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome, decode_len};
 use redoubt_wire::notice::Notice;
 use redoubt_wire::page::{PageReply, PageRequest};
@@ -30,6 +31,25 @@ pub fn connect(address: SocketAddr, hello: &Hello) -> Result<(TcpStream, Welcome
     let mut bytes = vec![0; decode_len(len).unwrap()];
     stream.read_exact(&mut bytes)?;
     Ok((stream, Welcome::decode(&bytes).unwrap()))
+}
+
+/// The same, with the features of this version.
+pub fn connect_with_features(address: SocketAddr, hello: &Hello) -> Result<(TcpStream, Welcome)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let (mut greeting, first) = ClientGreeting::begin(hello, ANNOUNCED);
+    stream.write_all(&first)?;
+    loop {
+        let mut len = [0; 4];
+        stream.read_exact(&mut len)?;
+        let mut bytes = vec![0; decode_len(len).unwrap()];
+        stream.read_exact(&mut bytes)?;
+        match greeting.receive(&bytes).unwrap() {
+            Step::Send(bytes) => stream.write_all(&bytes)?,
+            Step::Done(welcome, _) => return Ok((stream, welcome)),
+        }
+    }
 }
 
 /// A log connection is not compressed; see [`LogClient::connect_with`].
@@ -67,6 +87,8 @@ fn read_frame(stream: &mut impl Read, position: u64) -> Result<(u8, Vec<u8>)> {
     Ok((header.kind & !COMPRESSED, payload))
 }
 
+type Greet = fn(SocketAddr, &Hello) -> Result<(TcpStream, Welcome)>;
+
 enum Packer {
     None,
     Whole(Compressor),
@@ -92,7 +114,12 @@ impl LogClient {
         session: u64,
         resume: u64,
     ) -> Result<Self> {
-        Self::connect_as(address, hello(Role::Log, volume, generation, session, resume))
+        Self::connect_as(connect, address, hello(Role::Log, volume, generation, session, resume))
+    }
+
+    /// The same, with the features of this version.
+    pub fn with_features(address: SocketAddr, volume: &str, generation: u64, session: u64) -> Result<Self> {
+        Self::connect_as(connect_with_features, address, hello(Role::Log, volume, generation, session, 0))
     }
 
     /// The same; with [`Compression::On`] all that is sent is compressed, with [`Compression::Auto`] every other write.
@@ -103,16 +130,17 @@ impl LogClient {
         generation: u64,
         resume: u64,
     ) -> Result<Self> {
-        Self::connect_as(address, Hello { compression, ..hello(Role::Log, volume, generation, 1, resume) })
+        let as_server = Hello { compression, ..hello(Role::Log, volume, generation, 1, resume) };
+        Self::connect_as(connect, address, as_server)
     }
 
-    fn connect_as(address: SocketAddr, as_server: Hello) -> Result<Self> {
-        let (stream, welcome) = connect(address, &as_server)?;
+    fn connect_as(greet: Greet, address: SocketAddr, as_server: Hello) -> Result<Self> {
+        let (stream, welcome) = greet(address, &as_server)?;
         assert_eq!(welcome.status, Status::Accepted, "{}", welcome.message);
         assert_eq!(welcome.compression, as_server.compression);
         let of_notices =
             Hello { role: Role::Notices, resume: Seq(0), compression: Compression::Off, ..as_server };
-        let (mut reader, answer) = connect(address, &of_notices)?;
+        let (mut reader, answer) = greet(address, &of_notices)?;
         assert_eq!(answer.status, Status::Accepted, "{}", answer.message);
         reader.set_read_timeout(None)?;
         let notices_stream = reader.try_clone()?;

@@ -45,8 +45,12 @@ impl Fixture {
     }
 
     pub fn restart(&mut self) {
+        self.restart_with(SMALL);
+    }
+
+    pub fn restart_with(&mut self, sizes: Sizes) {
         self.node.take().unwrap().stop();
-        self.node = Some(LocalNode::open(&options(self.directory.path(), SMALL)));
+        self.node = Some(LocalNode::open(&options(self.directory.path(), sizes)));
     }
 
     pub fn control(&self) -> ControlClient {

@@ -33,6 +33,15 @@ pub enum Verify {
     OneOf(u64),
 }
 
+/// Action on a page that differs from the node's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDifference {
+    /// The node takes this server's page.
+    Heal,
+    /// The volume stops.
+    Stop,
+}
+
 /// Configuration of the library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -54,6 +63,8 @@ pub struct Config {
     pub local_files: Vec<Vec<u8>>,
     /// Selection of the dropped page writes that the node verifies.
     pub verify: Verify,
+    /// Action on a page that differs from the node's.
+    pub on_difference: OnDifference,
     /// Data to compress, if the node agrees.
     pub compress: Compression,
     /// The node may hold the pages of encrypted tablespaces in clear.
@@ -117,6 +128,7 @@ impl Config {
                 .map(<[u8]>::to_vec)
                 .collect(),
             verify: verify(lookup)?,
+            on_difference: on_difference(lookup)?,
             compress: compression(lookup)?,
             clear_pages: flag(lookup, "REDOUBT_CLEAR_PAGES")?,
             timeout: Duration::from_secs(number(lookup, "REDOUBT_TIMEOUT_S", Some(600))?.max(1)),
@@ -228,6 +240,18 @@ fn verify(lookup: &Lookup<'_>) -> Result<Verify, ConfigError> {
             Some(n) if n > 0 => Ok(Verify::OneOf(n)),
             _ => Err(wrong(NAME, format!("is {value:?}, expected all, off or 1/N"))),
         },
+    }
+}
+
+/// `redoubt run` of versions without the variable expect a stop.
+fn on_difference(lookup: &Lookup<'_>) -> Result<OnDifference, ConfigError> {
+    const NAME: &str = "REDOUBT_ON_DIFFERENCE";
+    match lookup(NAME).as_deref() {
+        None | Some(b"stop") => Ok(OnDifference::Stop),
+        Some(b"heal") => Ok(OnDifference::Heal),
+        Some(other) => {
+            Err(wrong(NAME, format!("is {:?}, expected heal or stop", String::from_utf8_lossy(other))))
+        }
     }
 }
 

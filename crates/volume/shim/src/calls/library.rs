@@ -10,7 +10,7 @@ use crate::base::counters::Counters;
 use crate::base::fds::FdTable;
 use crate::base::real::{self, Errno};
 use crate::connections::new_session;
-use crate::connections::stream::{SessionStart, Stream, Wanted};
+use crate::connections::stream::{ImageWanted, SessionStart, Stream, Wanted};
 use crate::content::{Content, removed_files};
 use crate::kinds::mapping::Mappings;
 use crate::kinds::plain::PlainFiles;
@@ -161,7 +161,10 @@ fn help(library: &Library, wanted: &Receiver<Wanted>) {
             Ok(Wanted::File(path)) => {
                 unknown_files::found(content, &library.plain, &mut named_files, &path);
             }
-            Ok(Wanted::Image(wanted)) => {
+            Ok(Wanted::Image(ImageWanted::ForStream { path, page_no })) => {
+                library.tablespaces.send_kept(content, &path, page_no);
+            }
+            Ok(Wanted::Image(ImageWanted::ForReport(wanted))) => {
                 content.dropped_images.answer(&content.pool, &wanted);
                 content.stream.image_answered();
             }

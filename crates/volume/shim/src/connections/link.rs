@@ -6,7 +6,7 @@
 use crate::base::counters::Counters;
 use redoubt_transport::{Connection, Connector, TransportError};
 use redoubt_wire::frame::{HEADER_LEN_BYTES, append_frame, decompress};
-use redoubt_wire::greeting::{self, GreetingError};
+use redoubt_wire::greeting::{self, Features, GreetingError};
 use redoubt_wire::hello::{Compression, Hello, Role, Status, Welcome};
 use redoubt_wire::negotiation::Announcement;
 use redoubt_wire::stream::Counter;
@@ -90,6 +90,15 @@ pub struct Peer {
     pub announced: Announcement,
 }
 
+/// Outcome of a greeting.
+#[derive(Debug)]
+pub struct Greeted {
+    /// The node's answer.
+    pub welcome: Welcome,
+    /// Features that both sides have.
+    pub features: Features,
+}
+
 /// Connects and greets.
 ///
 /// # Errors
@@ -99,16 +108,16 @@ pub fn connect(
     role: Role,
     resume: Seq,
     counters: &Counters,
-) -> Result<(Arc<dyn Connection>, Welcome), LinkError> {
+) -> Result<(Arc<dyn Connection>, Greeted), LinkError> {
     let connection = peer.connector.connect(CONNECT_TIMEOUT, peer.greeting_timeout)?;
-    let welcome = greet(&*connection, peer, role, resume, counters);
+    let greeted = greet(&*connection, peer, role, resume, counters);
     // Over TLS the first bytes may be an alert by which the node rejects this server.
-    let welcome = welcome.map_err(|error| match error {
+    let greeted = greeted.map_err(|error| match error {
         LinkError::Io(error) => TransportError::from_io(error).into(),
         other => other,
     })?;
     connection.set_deadline(None)?;
-    Ok((connection, welcome))
+    Ok((connection, greeted))
 }
 
 fn greet(
@@ -117,7 +126,7 @@ fn greet(
     role: Role,
     resume: Seq,
     counters: &Counters,
-) -> Result<Welcome, LinkError> {
+) -> Result<Greeted, LinkError> {
     let hello = Hello {
         role,
         compression: peer.compression,
@@ -135,9 +144,9 @@ fn greet(
         counters.add(Counter::ReceivedBytes, out.len() as u64);
         Ok(())
     };
-    let (welcome, _) = greeting::exchange(&hello, peer.announced, write, read)?;
+    let (welcome, agreement) = greeting::exchange(&hello, peer.announced, write, read)?;
     match welcome.status {
-        Status::Accepted => Ok(welcome),
+        Status::Accepted => Ok(Greeted { welcome, features: agreement.features }),
         Status::TryLater => {
             Err(LinkError::Later(format!("the storage node is not ready: {}", welcome.message)))
         }

@@ -17,7 +17,7 @@
 //! * A thread that waits for its bytes sleeps in a slot of its own and is woken once, when they are durable or the
 //!   stream dies. `wake` is only for the connection's state, which few threads wait for.
 //!
-//! Lock order: `state`, then `wake` or that of `waiters`; `current` is a leaf. `state` may be held while sending
+//! Lock order: `state`, then `wake`, that of `waiters` or one of [`crate::content::dirty`]; `current` is a leaf. `state` may be held while sending
 //! blocks (back-pressure); the notice thread therefore never needs it to move `durable`, and ends a blocked send by
 //! closing the socket.
 
@@ -39,8 +39,9 @@ use redoubt_transport::{Connection, Packing};
 use redoubt_wire::Seq;
 use redoubt_wire::compression::Compressor;
 use redoubt_wire::frame::append_frame;
+use redoubt_wire::greeting::{Features, ON_DIFFERENCE};
 use redoubt_wire::parts::PartWriter;
-use redoubt_wire::stream::{Counter, StreamFrame, SystemFile};
+use redoubt_wire::stream::{Counter, StreamFrame, SystemFile, Verify};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
@@ -61,9 +62,23 @@ const UNLOGGED_LIMIT_BYTES: usize = 32 << 10;
 /// Room that is kept for compressed frames.
 const SCRATCH_LIMIT_BYTES: usize = 1 << 20;
 
-/// A page that the node requests because its own version differs.
+/// A request of the node for a page that was dropped.
 #[derive(Clone, Debug)]
-pub struct ImageWanted {
+pub enum ImageWanted {
+    /// This version, for the report of a difference.
+    ForReport(DifferingPage),
+    /// The newest one, for the stream: the node's is damaged.
+    ForStream {
+        /// Tablespace file.
+        path: Vec<u8>,
+        /// Page number inside it.
+        page_no: u32,
+    },
+}
+
+/// A page of which the node's version differs.
+#[derive(Clone, Debug)]
+pub struct DifferingPage {
     /// Tablespace file.
     pub path: Vec<u8>,
     /// Page number inside it.
@@ -116,6 +131,8 @@ struct SendState {
     link: Option<Arc<Link>>,
     /// How the log connection carries frames. Its compression history belongs to that connection, and ends with it.
     packer: Packer,
+    /// Features that this side and the connected node have.
+    features: Features,
     unlogged: Vec<u8>,
     scratch: Vec<u8>,
     /// The frame that is being sent.
@@ -175,6 +192,7 @@ impl Stream {
                 queue: None,
                 link: None,
                 packer: Packer::None,
+                features: Features::NONE,
                 unlogged: Vec::new(),
                 scratch: Vec::new(),
                 frame: Vec::new(),
@@ -332,6 +350,18 @@ impl Stream {
     /// # Errors
     /// `EIO` when the stream is dead.
     pub fn append(&self, frame: &StreamFrame<'_>) -> Result<Seq, Errno> {
+        Ok(self.append_if(frame, || true)?.unwrap_or_else(|| self.end()))
+    }
+
+    /// [`Stream::append`], if `is_due` is true when nothing else can be appended before the frame. `None`: it was false.
+    ///
+    /// # Errors
+    /// As [`Stream::append`].
+    pub fn append_if(
+        &self,
+        frame: &StreamFrame<'_>,
+        is_due: impl FnOnce() -> bool,
+    ) -> Result<Option<Seq>, Errno> {
         let began = self.trace.now();
         let mut state = self.lock_state();
         loop {
@@ -348,9 +378,12 @@ impl Stream {
             self.wait_durable(half_way)?;
             state = self.lock_state();
         }
+        if !is_due() {
+            return Ok(None);
+        }
         let end = self.append_locked(&mut state, frame, began)?;
         self.trace.sent(began, end);
-        Ok(end)
+        Ok(Some(end))
     }
 
     fn append_locked(
@@ -454,9 +487,23 @@ impl Stream {
         Ok(())
     }
 
+    /// Has a dropped page write compared. `heals`: a node with that feature takes this server's page on a difference; every
+    /// other one stops the volume.
+    pub fn append_verify(&self, verify: Verify<'_>, heals: bool) {
+        let state = self.lock_state();
+        if heals && state.features.contains(ON_DIFFERENCE) {
+            self.append_unlogged_locked(state, &StreamFrame::VerifyOrHeal(verify));
+        } else {
+            self.append_unlogged_locked(state, &StreamFrame::Verify(verify));
+        }
+    }
+
     /// Appends a frame that is not stored. It may be lost with the connection.
     pub fn append_unlogged(&self, frame: &StreamFrame<'_>) {
-        let mut state = self.lock_state();
+        self.append_unlogged_locked(self.lock_state(), frame);
+    }
+
+    fn append_unlogged_locked(&self, mut state: MutexGuard<'_, SendState>, frame: &StreamFrame<'_>) {
         if state.link.is_none() || self.death.get().is_some() {
             return;
         }

@@ -1,5 +1,6 @@
-//! Pages that the node requests whole, because its own are damaged: the next write of each goes into the stream as an image,
-//! though redo explains it.
+//! Pages that the node requests whole, because its own are damaged or differ: the next write of each goes into the stream as
+//! an image, though redo explains it. If the last write is still kept, and the page is unchanged since (MySQL), that write is
+//! sent at once (`kinds::tablespace::wanted`).
 //!
 //! A request ends when the page is sent as an image for any reason, and when its file is created, renamed or removed: it is
 //! about a page of the former file. The node repeats its requests when this server connects again. So a request that finds
@@ -23,12 +24,15 @@ pub struct WantedPages {
 }
 
 impl WantedPages {
-    /// The node requests this page.
-    pub fn add(&self, path: Vec<u8>, page_no: u32) {
+    /// The node requests this page. False: it does already, or there is no room.
+    pub fn add(&self, path: Vec<u8>, page_no: u32) -> bool {
         let mut pages = self.pages.lock().ignore_poison();
-        if self.count.load(Ordering::Acquire) < PAGES_MAX && pages.entry(path).or_default().insert(page_no) {
+        let is_new =
+            self.count.load(Ordering::Acquire) < PAGES_MAX && pages.entry(path).or_default().insert(page_no);
+        if is_new {
             self.count.fetch_add(1, Ordering::AcqRel);
         }
+        is_new
     }
 
     /// Whether some page is wanted.
@@ -82,9 +86,8 @@ mod tests {
     fn wanted_page_is_wanted_until_it_is_removed() {
         let wanted = WantedPages::default();
         assert!(!wanted.has_any());
-        wanted.add(b"d/t.ibd".to_vec(), 3);
-        wanted.add(b"d/t.ibd".to_vec(), 3);
-        wanted.add(b"d/t.ibd".to_vec(), 4);
+        assert!(wanted.add(b"d/t.ibd".to_vec(), 3) && wanted.add(b"d/t.ibd".to_vec(), 4));
+        assert!(!wanted.add(b"d/t.ibd".to_vec(), 3));
         assert!(!wanted.contains(b"d/u.ibd", 3) && !wanted.contains(b"d/t.ibd", 5));
         assert!(wanted.contains(b"d/t.ibd", 3) && wanted.contains(b"d/t.ibd", 3));
         for _ in 0..2 {
@@ -99,8 +102,7 @@ mod tests {
     fn requests_of_a_file_end_with_its_name() {
         let wanted = WantedPages::default();
         for path in [&b"d/t.ibd"[..], b"d/t.ibdx", b"d2/t.ibd"] {
-            wanted.add(path.to_vec(), 3);
-            wanted.add(path.to_vec(), 4);
+            assert!(wanted.add(path.to_vec(), 3) && wanted.add(path.to_vec(), 4));
         }
         wanted.forget(b"d/t.ibd");
         assert!(!wanted.contains(b"d/t.ibd", 3) && wanted.contains(b"d/t.ibdx", 3));
@@ -113,7 +115,8 @@ mod tests {
     #[test]
     fn requests_beyond_the_limit_are_dropped() {
         let wanted = WantedPages::default();
-        (0..=PAGES_MAX as u32).for_each(|page_no| wanted.add(b"d/t.ibd".to_vec(), page_no));
+        (0..PAGES_MAX as u32).for_each(|page_no| assert!(wanted.add(b"d/t.ibd".to_vec(), page_no)));
+        assert!(!wanted.add(b"d/t.ibd".to_vec(), PAGES_MAX as u32));
         assert!(wanted.contains(b"d/t.ibd", PAGES_MAX as u32 - 1));
         assert!(!wanted.contains(b"d/t.ibd", PAGES_MAX as u32));
     }

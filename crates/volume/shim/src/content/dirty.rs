@@ -260,6 +260,14 @@ impl DirtyPages {
         is_explained
     }
 
+    /// Whether the content with this hash is that of the page at the end of the stream (MySQL).
+    pub fn is_unchanged(&self, page: PageId, hash: ContentHash) -> bool {
+        let shard = self.shard(page);
+        let pages = shard.spaces.get(&page.space);
+        pages.is_none_or(|pages| pages.freed(page.page_no.0) == Freed::Unknown)
+            && shard.unchanged.is(page, hash, &self.generations)
+    }
+
     /// A read of the page begins (MySQL).
     pub fn ticket(&self, page: PageId) -> Ticket {
         self.shard(page).unchanged.ticket(page, &self.generations)

@@ -164,6 +164,38 @@ fn run_of(page: PageId, content: &RunContent) -> RunRef {
     }
 }
 
+/// A kept image is sent only while it is the page: redo sent after it would otherwise be lost.
+#[test]
+fn last_write_is_unchanged_until_redo_a_write_or_a_cut() {
+    let dirty = DirtyPages::new(Family::MySql);
+    let changed = RunContent { is_changed: true, ..RunContent::default() };
+    let page = PageId::new(5, 9);
+    let observe = |end_lsn| observe(&dirty, end_lsn, Some((page, changed)), &[]);
+    let (first, second) = (ContentHash(1), ContentHash(2));
+    let take = |lsn: u64, hash| dirty.take_if_explained(page, Lsn(lsn), &[0; 16384], Some(hash));
+    observe(10);
+    assert!(!dirty.is_unchanged(page, first), "never written");
+    assert!(take(10, first));
+    assert!(dirty.is_unchanged(page, first) && !dirty.is_unchanged(page, second));
+    assert!(!dirty.is_unchanged(PageId::new(6, 9), first), "of another tablespace");
+    observe(20);
+    assert!(!dirty.is_unchanged(page, first), "redo has come");
+    assert!(take(20, second));
+    assert!(!dirty.is_unchanged(page, first) && dirty.is_unchanged(page, second), "written again");
+    dirty.note_read(page, &[], Some((first, dirty.ticket(page))));
+    assert!(!dirty.is_unchanged(page, second), "read as something else");
+    dirty.sent(page, Lsn(30), Some(second));
+    assert!(dirty.is_unchanged(page, second));
+    dirty.free(page, Lsn(40));
+    assert!(!dirty.is_unchanged(page, second), "freed");
+    for forget in [DirtyPages::forget, DirtyPages::forget_content] {
+        observe(50);
+        assert!(take(50, first) && dirty.is_unchanged(page, first));
+        forget(&dirty, SpaceId(5));
+        assert!(!dirty.is_unchanged(page, first), "its tablespace is gone, or cut");
+    }
+}
+
 #[test]
 fn a_page_without_redo_is_explained_if_it_is_as_it_was() {
     let dirty = DirtyPages::new(Family::MySql);

@@ -1,18 +1,18 @@
 //! Comparing dropped pages with the node's.
 //!
 //! For selected page writes a digest is sent in the stream. The images themselves are kept for a while in a bounded
-//! ring, oldest out first, so that the node can request an image that differs.
+//! ring, oldest out first, so that the node can request an image that differs: for its report, and in place of its own page.
 
-use crate::base::config::Verify;
+use crate::base::config::{OnDifference, Verify};
 use crate::base::counters::Counters;
 use crate::base::message::{self, show};
 use crate::connections::pool::PagePool;
-use crate::connections::stream::{ImageWanted, Stream};
+use crate::connections::stream::{DifferingPage, Stream};
 use redoubt_locks::IgnorePoison;
 use redoubt_page::Format;
-use redoubt_redo::Lsn;
+use redoubt_redo::{Lsn, PageId};
 use redoubt_wire::page::PageRequest;
-use redoubt_wire::stream::{self as frames, Counter, StreamFrame};
+use redoubt_wire::stream::{self as frames, Counter};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,6 +22,7 @@ const KEPT_LIMIT_BYTES: usize = 32 << 20;
 struct Dropped {
     path: Arc<[u8]>,
     page_no: u32,
+    id: PageId,
     lsn: Lsn,
     page: Vec<u8>,
 }
@@ -29,14 +30,15 @@ struct Dropped {
 /// The ring. Invariant: it holds at most [`KEPT_LIMIT_BYTES`] of images.
 pub struct DroppedImages {
     verify: Verify,
+    on_difference: OnDifference,
     ring: Mutex<(VecDeque<Dropped>, usize)>,
     writes: AtomicU64,
 }
 
 impl DroppedImages {
     /// No images yet, of the pages that are chosen by `verify`.
-    pub fn new(verify: Verify) -> Self {
-        Self { verify, ring: Mutex::default(), writes: AtomicU64::new(0) }
+    pub fn new(verify: Verify, on_difference: OnDifference) -> Self {
+        Self { verify, on_difference, ring: Mutex::default(), writes: AtomicU64::new(0) }
     }
 
     /// Every page is compared.
@@ -57,7 +59,7 @@ impl DroppedImages {
     }
 
     /// Sends the image the node asked for; an empty one if it is gone.
-    pub fn answer(&self, pool: &PagePool, wanted: &ImageWanted) {
+    pub fn answer(&self, pool: &PagePool, wanted: &DifferingPage) {
         message::error(&format!(
             "the storage node's version of page {} of {} at LSN {} differs from the server's; sending it the page",
             wanted.page_no,
@@ -70,14 +72,21 @@ impl DroppedImages {
         });
         let page = page.map(|dropped| dropped.page.clone()).unwrap_or_default();
         drop(ring);
-        let ImageWanted { path, page_no, lsn } = wanted;
+        let DifferingPage { path, page_no, lsn } = wanted;
         let request = PageRequest::MismatchImage { path, page_no: *page_no, lsn: *lsn, page: &page };
         let _ = pool.request(&request, |_| ());
     }
 
+    /// The last write of this page, if it is kept.
+    pub fn newest(&self, path: &[u8], page_no: u32) -> Option<(PageId, Vec<u8>)> {
+        let ring = self.ring.lock().ignore_poison();
+        let of_page = |dropped: &&Dropped| (&*dropped.path, dropped.page_no) == (path, page_no);
+        ring.0.iter().rev().find(of_page).map(|dropped| (dropped.id, dropped.page.clone()))
+    }
+
     /// Sends the digest of a dropped page, if this one is chosen and can be read.
     pub fn send(&self, stream: &Stream, counters: &Counters, dropped: &DroppedPage<'_>) {
-        let DroppedPage { path, page_no, page, lsn, format } = *dropped;
+        let DroppedPage { path, page_no, id, page, lsn, format } = *dropped;
         let Verify::OneOf(n) = self.verify else { return };
         if !self.writes.fetch_add(1, Ordering::Relaxed).is_multiple_of(n) {
             return;
@@ -88,8 +97,9 @@ impl DroppedImages {
             // Its algorithm is not known here: nothing to compare.
             Err(_) => return,
         };
-        self.keep(Dropped { path: Arc::clone(path), page_no, lsn, page: page.to_vec() });
-        stream.append_unlogged(&StreamFrame::Verify(frames::Verify { path, page_no, lsn, digest }));
+        self.keep(Dropped { path: Arc::clone(path), page_no, id, lsn, page: page.to_vec() });
+        let heals = self.on_difference == OnDifference::Heal;
+        stream.append_verify(frames::Verify { path, page_no, lsn, digest }, heals);
         counters.add(Counter::VerifySent, 1);
     }
 }
@@ -101,6 +111,8 @@ pub struct DroppedPage<'a> {
     pub path: &'a Arc<[u8]>,
     /// Inside it.
     pub page_no: u32,
+    /// Its identity.
+    pub id: PageId,
     /// The page.
     pub page: &'a [u8],
     /// Its page LSN.

@@ -412,7 +412,11 @@ impl Tablespace {
                 self.take_out_of_cache(content, page_no);
             } else {
                 self.put_into_cache(content, page_no, page, page_size);
-                self.verify(content, lock, page_no, page, facts.lsn);
+                self.verify(content, lock, (page_no, id), page, facts.lsn);
+            }
+            // A request that came meanwhile has looked for this write too early.
+            if self.sends_wanted(content, lock, (page_no, page), facts) {
+                self.send_image(content, lock, page_no, page, page_size)?;
             }
             return Ok(());
         }
@@ -468,12 +472,7 @@ impl Tablespace {
         // A page is written only after its redo, so writes before any redo come from the server's recovery.
         let is_recovered = content.family == Family::MySql && !content.dirty.has_observed();
         let end = content.stream.append(&StreamFrame::Image { path: &path, page_no, page, is_recovered })?;
-        content.stream.wanted_pages().remove(&path, page_no);
-        content.need.raise(self.number, page_no, end);
-        // Again: it may have been read ahead since, and before the image was in the stream.
-        self.take_out_of_cache(content, page_no);
-        content.counters.add(Counter::ImageBytes, page.len() as u64);
-        self.sent(end);
+        self.image_sent(content, &path, page_no, page.len(), end);
         Ok(true)
     }
 
@@ -558,10 +557,17 @@ impl Tablespace {
     }
 
     /// Sends the digest of a dropped page, for the pages that are chosen.
-    fn verify(&self, content: &Content, lock: &NamesLock<'_>, page_no: u32, page: &[u8], lsn: Lsn) {
+    fn verify(
+        &self,
+        content: &Content,
+        lock: &NamesLock<'_>,
+        (page_no, id): (u32, PageId),
+        page: &[u8],
+        lsn: Lsn,
+    ) {
         let Some(format) = self.lock_info().format else { return };
         if let Some(path) = self.name.path(lock) {
-            let dropped = DroppedPage { path: &path, page_no, page, lsn, format };
+            let dropped = DroppedPage { path: &path, page_no, id, page, lsn, format };
             content.dropped_images.send(&content.stream, &content.counters, &dropped);
         }
     }

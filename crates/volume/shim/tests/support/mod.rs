@@ -328,7 +328,7 @@ impl Model {
             StreamFrame::Rmdir { path } => drop(self.directories.remove(*path)),
             // Pages that are free: nothing compares them.
             StreamFrame::Scrub { .. } => {}
-            StreamFrame::Verify(verify) => self.verify(verify),
+            StreamFrame::Verify(verify) | StreamFrame::VerifyOrHeal(verify) => self.verify(verify),
             StreamFrame::Counters(pairs) => self.counters.extend(pairs.iter().copied()),
             StreamFrame::Trace(_) => {}
         }

@@ -38,6 +38,7 @@ fn samples() -> Vec<StreamFrame<'static>> {
             SystemFile { path: b"ibdata2".to_vec(), len_bytes: 0 },
         ]),
         StreamFrame::Verify(Verify { path: b"test/t1.ibd", page_no: 7, lsn: Lsn(99), digest: 5 }),
+        StreamFrame::VerifyOrHeal(Verify { path: b"test/t1.ibd", page_no: 7, lsn: Lsn(99), digest: 5 }),
         StreamFrame::Trace(vec![
             ServerSample::Commit { end: Seq(7), queue_nanos: 1, answer_nanos: 2, wake_nanos: 3 },
             ServerSample::Read {

@@ -47,6 +47,16 @@ fn compression_is_off_on_or_decided_from_moment_to_moment() {
 }
 
 #[test]
+fn difference_stops_the_volume_unless_healing_is_chosen() {
+    assert_eq!(parse(&base()).unwrap().on_difference, OnDifference::Stop);
+    for (value, expected) in [("heal", OnDifference::Heal), ("stop", OnDifference::Stop)] {
+        let mut variables = base();
+        variables.insert("REDOUBT_ON_DIFFERENCE".to_owned(), value.as_bytes().to_vec());
+        assert_eq!(parse(&variables).unwrap().on_difference, expected);
+    }
+}
+
+#[test]
 fn each_wrong_variable_is_named() {
     for (name, value) in [
         ("REDOUBT_NODE", "nowhere"),
@@ -58,6 +68,7 @@ fn each_wrong_variable_is_named() {
         ("REDOUBT_SYSTEM_FILES", "ibdata1"),
         ("REDOUBT_SYSTEM_FILES", "ibdata1:0;ibdata2:0"),
         ("REDOUBT_VERIFY", "1/0"),
+        ("REDOUBT_ON_DIFFERENCE", "mend"),
         ("REDOUBT_COMPRESS", "2"),
         ("REDOUBT_CLEAR_PAGES", "yes"),
         ("REDOUBT_LOCAL_SOCKET", "on"),

@@ -1,9 +1,9 @@
 //! The thread that owns the log connection and the notices connection.
 
-use super::{ImageWanted, Link, Packer, SendState, SessionStart, Stream, Wanted};
+use super::{DifferingPage, ImageWanted, Link, Packer, SendState, SessionStart, Stream, Wanted};
 use crate::base::message;
 use crate::base::real;
-use crate::connections::link::{self, LinkError, read_frame};
+use crate::connections::link::{self, Greeted, LinkError, read_frame};
 use crate::connections::unsent_file::{self, OpenedFile};
 use redoubt_transport::Connection;
 use redoubt_wire::Seq;
@@ -93,11 +93,11 @@ impl Stream {
             self.prepare_unsent()?.send_left(self.peer())?;
         }
         let resume = self.lock_state().queue.as_ref().map_or(Seq(0), super::FrameQueue::oldest);
-        let (log, welcome) = link::connect(self.peer(), Role::Log, resume, &self.counters)?;
+        let (log, greeted) = link::connect(self.peer(), Role::Log, resume, &self.counters)?;
         let (notices, _) = link::connect(self.peer(), Role::Notices, Seq(0), &self.counters)?;
         let link = Arc::new(Link { log, notices });
         *self.current() = Some(Arc::clone(&link));
-        let resumed = self.resume(&link, &welcome, is_first);
+        let resumed = self.resume(&link, &greeted, is_first);
         if resumed.is_err() {
             link.shutdown();
             *self.current() = None;
@@ -121,7 +121,8 @@ impl Stream {
     }
 
     /// Sends again what the node does not have, and lets new frames through.
-    fn resume(&self, link: &Arc<Link>, welcome: &Welcome, is_first: bool) -> Result<(), LinkError> {
+    fn resume(&self, link: &Arc<Link>, greeted: &Greeted, is_first: bool) -> Result<(), LinkError> {
+        let welcome = &greeted.welcome;
         let mut state = self.lock_state();
         if is_first {
             self.begin(&mut state, welcome)?;
@@ -130,6 +131,7 @@ impl Stream {
         }
         state.packer = packer(welcome.compression, self.peer().compression)?;
         state.unlogged.clear();
+        state.features = greeted.features;
         // The durable position need not be known here: the node reports the position from which to send again.
         let SendState { queue: Some(queue), packer, scratch, frame, .. } = &mut *state else {
             return Err(LinkError::Final("the connection comes before the session".to_owned()));
@@ -226,11 +228,17 @@ impl Stream {
                     }
                 }
                 Ok(Notice::Trace { one_in }) => self.trace.set(one_in),
-                Ok(Notice::WantImage { path, page_no }) => self.wanted_pages.add(path, page_no),
+                Ok(Notice::WantImage { path, page_no }) => {
+                    if self.wanted_pages.add(path.clone(), page_no) {
+                        // Fails only when the library ends.
+                        let wanted = ImageWanted::ForStream { path, page_no };
+                        let _ = self.wanted.send(Wanted::Image(wanted));
+                    }
+                }
                 Ok(Notice::NeedImage { path, page_no, lsn }) => {
                     self.images_pending.fetch_add(1, Ordering::AcqRel);
-                    let wanted = Wanted::Image(ImageWanted { path, page_no, lsn });
-                    if self.wanted.send(wanted).is_err() {
+                    let wanted = ImageWanted::ForReport(DifferingPage { path, page_no, lsn });
+                    if self.wanted.send(Wanted::Image(wanted)).is_err() {
                         self.image_answered();
                     }
                 }

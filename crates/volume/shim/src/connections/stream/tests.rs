@@ -396,10 +396,63 @@ fn unlogged_frames_go_in_front_of_the_next_logged_one() {
     let (_, payload, at) = session.frame(at);
     assert_eq!((payload.as_slice(), Seq(at)), (&b"abc"[..], end));
     session.notify(&Notice::NeedImage { path: b"db/t.ibd".to_vec(), page_no: 4, lsn: Lsn(8) });
-    let Wanted::Image(wanted) = images.recv().unwrap() else { panic!("a page is wanted") };
+    let Wanted::Image(ImageWanted::ForReport(wanted)) = images.recv().unwrap() else {
+        panic!("not for the report")
+    };
     assert_eq!((wanted.path.as_slice(), wanted.page_no, wanted.lsn), (&b"db/t.ibd"[..], 4, Lsn(8)));
     session.notify(&Notice::UnknownFile { path: b"db/t.MYD".to_vec() });
     assert!(matches!(images.recv().unwrap(), Wanted::File(path) if path == b"db/t.MYD"));
+    // The request stays until the page is sent, and the helper gets it once.
+    for _ in 0..2 {
+        session.notify(&Notice::WantImage { path: b"db/t.ibd".to_vec(), page_no: 5 });
+    }
+    session.notify(&Notice::WantImage { path: b"db/t.ibd".to_vec(), page_no: 6 });
+    for expected in [5, 6] {
+        let wanted = images.recv().unwrap();
+        assert!(
+            matches!(wanted, Wanted::Image(ImageWanted::ForStream { page_no, .. }) if page_no == expected),
+            "{wanted:?}"
+        );
+        assert!(stream.wanted_pages().contains(b"db/t.ibd", expected));
+    }
+}
+
+#[test]
+fn frame_that_is_not_due_any_more_is_not_appended() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(LONG);
+    let mut session = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    let (_, _, at) = session.frame(0);
+    assert_eq!(stream.append_if(&StreamFrame::Redo(b"abc"), || false), Ok(None));
+    assert_eq!(stream.end(), Seq(at));
+    let end = stream.append_if(&StreamFrame::Redo(b"def"), || true).unwrap();
+    let (_, payload, at) = session.frame(at);
+    assert_eq!((payload.as_slice(), Some(Seq(at))), (&b"def"[..], end));
+}
+
+#[test]
+fn node_without_the_feature_is_sent_comparisons_that_stop() {
+    let node = Node::new();
+    let (stream, _images) = node.stream(LONG);
+    let mut session = node.accept(Status::Accepted, 0);
+    stream.wait_connected().unwrap();
+    let (_, _, at) = session.frame(0);
+    let verify = Verify { path: b"d/t.ibd", page_no: 3, lsn: Lsn(9), digest: 7 };
+    let mut kinds = |features: Features, heals| {
+        // As a greeting sets them.
+        stream.lock_state().features = features;
+        stream.append_verify(verify, heals);
+        stream.send_counters();
+        let (kind, _, _) = session.frame(at);
+        let (counters, _, _) = session.frame(at);
+        assert_eq!(counters, StreamFrame::Counters(Vec::new()).kind());
+        kind
+    };
+    let (stops, heals) = (StreamFrame::Verify(verify).kind(), StreamFrame::VerifyOrHeal(verify).kind());
+    assert_eq!(kinds(Features::NONE, true), stops);
+    assert_eq!(kinds(ON_DIFFERENCE, true), heals);
+    assert_eq!(kinds(ON_DIFFERENCE, false), stops);
 }
 
 #[test]
