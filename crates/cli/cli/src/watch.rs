@@ -232,9 +232,10 @@ fn screen(node: &NodeStatus, earlier: Earlier<'_>) -> String {
         );
         out += &format!("  log buffer  {:<14} server held back: {}\n", percent(ring), held_back(&rates));
         out += &format!(
-            "  verified    {:<14} differed {}\n",
+            "  verified    {:<14} differed {}, healed {}\n",
             counter("pages_verified"),
-            counter("page_mismatches")
+            counter("page_mismatches"),
+            counter("pages_healed")
         );
     }
     out

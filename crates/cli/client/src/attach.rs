@@ -61,6 +61,8 @@ pub struct AttachOptions<'a> {
     pub timeout_s: u64,
     /// Page writes to compare with the node's pages: `all`, `1/N` or `off`.
     pub verify: &'a str,
+    /// Action on a page that differs: `heal` or `stop`.
+    pub on_difference: &'a str,
     /// Length of the page cache.
     pub page_cache: Option<u64>,
     /// Its directory; without one it is in memory.
@@ -268,6 +270,7 @@ fn pass_reaching(command: &mut Command, options: &AttachOptions<'_>, connector: 
 fn pass_page_reading(command: &mut Command, options: &AttachOptions<'_>, cache_directory: Option<PathBuf>) {
     command
         .env("REDOUBT_VERIFY", options.verify)
+        .env("REDOUBT_ON_DIFFERENCE", options.on_difference)
         .env("REDOUBT_PAGE_CACHE_BYTES", options.page_cache.unwrap_or(0).to_string())
         .env("REDOUBT_READ_AHEAD_BYTES", options.read_ahead.to_string());
     match cache_directory {

@@ -234,6 +234,7 @@ function details(of) {
   list('verification', [
     ['pages verified', plain(counter('pages_verified'))],
     ['pages that differed', plain(counter('page_mismatches')), counter('page_mismatches') ? 'bad' : ''],
+    ['of these healed', plain(counter('pages_healed'))],
     ['not comparable', plain(counter('pages_not_comparable'))],
     ['pages rebuilt', plain(counter('pages_rebuilt')), counter('pages_rebuilt') ? 'warn' : ''],
   ]);

@@ -308,6 +308,11 @@ const NODE_COUNTERS: &[(&str, &str, &str)] = &[
         "Dropped page writes whose page differed from the node's.",
     ),
     (
+        "pages_healed",
+        "redoubt_pages_healed_total",
+        "Pages that differed from the server's, were set aside, and are whole again.",
+    ),
+    (
         "pages_not_comparable",
         "redoubt_pages_not_comparable_total",
         "Dropped page writes that could not be compared because the node's page was newer already.",

@@ -297,7 +297,7 @@ fn import(node: &Node, killed: &Path) -> Result<u64> {
 /// A server on the volume shows the same, and stands more load and a kill.
 fn require_same_on_volume(plan: &Arc<Plan>, node: &Node, expected: &Snapshot) -> Result<()> {
     let mut config = plan.config();
-    config.launcher = node.launcher(VOLUME, Verify::All);
+    config.launcher = node.launcher_with(VOLUME, Verify::All, &["--on-difference=stop"]);
     let mut server = Server::new(config)?;
     let result = (|| {
         server.start()?;

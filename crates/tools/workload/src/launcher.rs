@@ -17,8 +17,10 @@ pub enum Verify {
     All,
     /// One page in this many.
     OneIn(u32),
-    /// None, as `redoubt run` does it by default.
+    /// None.
     Off,
+    /// As `redoubt run` chooses for the server.
+    Default,
 }
 
 impl fmt::Display for Verify {
@@ -27,6 +29,7 @@ impl fmt::Display for Verify {
             Self::All => f.write_str("all"),
             Self::OneIn(count) => write!(f, "1/{count}"),
             Self::Off => f.write_str("off"),
+            Self::Default => f.write_str("default"),
         }
     }
 }
@@ -96,7 +99,7 @@ impl Launcher {
                 let mut command = Command::new(redoubt_bin);
                 command.arg("run").arg("--node").arg(node_addr.to_string());
                 command.arg("--volume").arg(volume).arg("--datadir").arg(datadir);
-                if *verify != Verify::Off {
+                if *verify != Verify::Default {
                     command.arg(format!("--verify={verify}"));
                 }
                 command.args(options).arg("--").arg(program);

@@ -2,6 +2,7 @@
 
 use crate::args::{OptionalNode, parse_size, parse_switch};
 use clap::Args;
+use redoubt_redo::Family;
 use std::path::PathBuf;
 
 /// Data that is compressed on the wire.
@@ -26,6 +27,25 @@ impl Compress {
     }
 }
 
+/// Action on a page of the node that differs from the server's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnDifference {
+    /// The server's page replaces it.
+    Heal,
+    /// The volume stops.
+    Stop,
+}
+
+impl OnDifference {
+    /// Value of `REDOUBT_ON_DIFFERENCE`, by which the library gets the choice.
+    pub const fn variable(self) -> &'static str {
+        match self {
+            Self::Heal => "heal",
+            Self::Stop => "stop",
+        }
+    }
+}
+
 #[derive(Args)]
 #[command(
     after_help = "Options set for the server: datadir, innodb_use_native_aio=0, symbolic-links=0, innodb_log_file_mmap=0, \
@@ -46,7 +66,7 @@ pub struct RunArguments {
     pub datadir: Option<PathBuf>,
     /// Take nothing over and start no server: mount the volume on the directory, which must be empty, for as long as
     /// the program after `--` runs. It sees the data directory of the volume as it is now, and cannot change it.
-    #[arg(long, conflicts_with_all = ["local_log", "verify", "compress", "page_cache", "no_takeover", "timeout"])]
+    #[arg(long, conflicts_with_all = ["local_log", "verify", "on_difference", "compress", "page_cache", "no_takeover", "timeout"])]
     pub reader: bool,
     /// With --reader: show one crash-consistent snapshot for as long as the program runs. Writes of the program stay on
     /// this host and are discarded when it ends. Servers always read a snapshot.
@@ -58,10 +78,10 @@ pub struct RunArguments {
     pub export_first: Option<PathBuf>,
     /// No storage node: make the redo log durable by stores into its files (persistent memory, DAX). Experimental:
     /// tried on an emulated NVDIMM, needs the package redoubt-experimental.
-    #[arg(long, conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
+    #[arg(long, conflicts_with_all = ["node", "volume", "verify", "on_difference", "compress", "timeout"])]
     pub local_log: bool,
     /// For tests: treat files on tmpfs, which is ordinary memory, as persistent memory. A power cut loses commits.
-    #[arg(long, requires = "local_log", conflicts_with_all = ["node", "volume", "verify", "compress", "timeout"])]
+    #[arg(long, requires = "local_log", conflicts_with_all = ["node", "volume", "verify", "on_difference", "compress", "timeout"])]
     pub pretend_pmem: bool,
     /// Fail (exit status 3) if a server has the volume now, or the volume was attached elsewhere since this data
     /// directory had it: an automatic restart then takes the volume over from no other server.
@@ -75,9 +95,14 @@ pub struct RunArguments {
     /// from the volume, too. Without this option they come back, except binary logs that their index no longer names.
     #[arg(long, conflicts_with_all = ["local_log", "reader"])]
     pub accept_removed: bool,
-    /// Compare dropped page writes with the node's pages: all, 1/N of them, or off. A difference stops the volume.
-    #[arg(long, value_name = "all|1/N|off", default_value = "off", value_parser = parse_verify)]
-    pub verify: String,
+    /// Compare dropped page writes with the node's pages: all, 1/N of them, or off [default: all for MySQL, off for MariaDB].
+    #[arg(long, value_name = "all|1/N|off", value_parser = parse_verify)]
+    pub verify: Option<String>,
+    /// When --verify finds a page that differs: heal sets the node's page aside until the server sends its own, which
+    /// replaces it; stop stops the volume. Many differences stop it in any case [default: heal for MySQL, stop for
+    /// MariaDB].
+    #[arg(long, value_name = "heal|stop")]
+    pub on_difference: Option<OnDifference>,
     /// Compress redo and pages on the wire (Zstandard): fewer bytes, more CPU time. auto: only while the network is short
     /// and CPUs are idle. Without a value: on.
     #[arg(long, value_name = "on|off|auto", num_args = 0..=1, require_equals = true)]
@@ -112,6 +137,26 @@ pub struct RunArguments {
     /// --local-log mysqld or mariadbd, or any program that starts one.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+}
+
+impl RunArguments {
+    /// Dropped page writes of a server of this family that are compared. Which page writes of MySQL may be dropped is a list of
+    /// cases, so all of them are checked.
+    pub fn verify(&self, family: Family) -> &str {
+        let default = match family {
+            Family::MariaDb => "off",
+            Family::MySql => "all",
+        };
+        self.verify.as_deref().unwrap_or(default)
+    }
+
+    /// Action on a difference.
+    pub fn on_difference(&self, family: Family) -> OnDifference {
+        self.on_difference.unwrap_or(match family {
+            Family::MariaDb => OnDifference::Stop,
+            Family::MySql => OnDifference::Heal,
+        })
+    }
 }
 
 fn parse_verify(text: &str) -> std::result::Result<String, String> {
@@ -150,6 +195,31 @@ mod tests {
         }
         assert!(parsed(&["--compress=some"]).is_err());
         assert!(parsed(&["--local-log", "--compress"]).is_err());
+    }
+
+    #[test]
+    fn comparison_of_pages_depends_on_the_family_and_the_options() {
+        let parsed = |options: &[&str]| {
+            let all = [&["run", "--volume", "v", "--datadir", "d"], options, &["--", "mysqld"]].concat();
+            let command = <Command as clap::Parser>::try_parse_from(all);
+            command.map(|command| command.run).map_err(|error| error.to_string())
+        };
+        let chosen = |options: &[&str], family| {
+            let run = parsed(options).unwrap();
+            (run.verify(family).to_owned(), run.on_difference(family).variable())
+        };
+        for (options, family, expected) in [
+            (&[][..], Family::MySql, ("all", "heal")),
+            (&[], Family::MariaDb, ("off", "stop")),
+            (&["--verify=off"], Family::MySql, ("off", "heal")),
+            (&["--verify=1/8", "--on-difference=stop"], Family::MySql, ("1/8", "stop")),
+            (&["--verify=all", "--on-difference", "heal"], Family::MariaDb, ("all", "heal")),
+        ] {
+            let (verify, on_difference) = chosen(options, family);
+            assert_eq!((verify.as_str(), on_difference), expected, "{options:?} {family}");
+        }
+        assert!(parsed(&["--on-difference=mend"]).is_err());
+        assert!(parsed(&["--reader", "--on-difference=stop"]).is_err());
     }
 
     #[test]

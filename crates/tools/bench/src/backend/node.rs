@@ -128,7 +128,7 @@ pub(super) fn start(
         node_addr: address,
         volume: VOLUME.to_owned(),
         redoubt_bin: environment.redoubt.to_owned(),
-        verify: Verify::Off,
+        verify: Verify::Default,
         options: run_options,
     };
     let server = environment.server(launcher, (&work, &datadir), pool_bytes, &[])?;

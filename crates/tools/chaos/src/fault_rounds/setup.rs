@@ -85,7 +85,7 @@ impl Setup {
             volume: VOLUME.to_owned(),
             redoubt_bin: redoubt,
             verify: Verify::All,
-            options: Vec::new(),
+            options: vec!["--on-difference=stop".to_owned()],
         };
         let mut config = ServerConfig::new(launcher)
             .product(product)

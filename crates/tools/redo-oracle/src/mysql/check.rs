@@ -370,7 +370,7 @@ fn rows(
     checked.tables += expected.checksums.len() as u64;
 
     let mut config = config.clone();
-    config.launcher = node.launcher(volume, Verify::All);
+    config.launcher = node.launcher_with(volume, Verify::All, &["--on-difference=stop"]);
     let on_volume = directory.join("volume");
     fs::create_dir(&on_volume).map_err(Error::io_at("create", &on_volume))?;
     let mut server = Server::in_directory(config, &on_volume)?;

@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 mod clone;
+mod difference;
 
 const VOLUME: &str = "v";
 const LOAD: &str = include_str!("volume/load.sql");
@@ -45,7 +46,9 @@ impl Fixture {
         let options = ["--ring", "64MiB", "--batch", "1MiB", "--apply-interval", "1"];
         let node = Node::create(&find_redoubt().unwrap(), &options).unwrap();
         node.create_volume(VOLUME).unwrap();
-        let mut config = ServerConfig::new(node.launcher(VOLUME, Verify::All)).product(product.clone());
+        let mut config =
+            ServerConfig::new(node.launcher_with(VOLUME, Verify::All, &["--on-difference=stop"]))
+                .product(product.clone());
         set(&mut config);
         let server = Server::create(config);
         let server = server.unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
@@ -218,7 +221,8 @@ fn a_data_directory_of_mysql_is_imported() {
     stock.shutdown().unwrap();
     println!("{}", import("clean").unwrap());
     for volume in ["killed", "clean"] {
-        let config = ServerConfig::new(node.launcher(volume, Verify::All)).product(product.clone());
+        let config = ServerConfig::new(node.launcher_with(volume, Verify::All, &["--on-difference=stop"]))
+            .product(product.clone());
         let mut server = Server::new(config).unwrap();
         server.start().unwrap_or_else(|error| panic!("{volume}: {error}\nnode: {}", node.log_tail(20)));
         let mut conn = server.connect().unwrap();
@@ -282,7 +286,7 @@ fn a_page_that_only_a_doublewrite_file_has_is_imported() {
     let arguments = ["volume", "import", VOLUME, "--from", from.to_str().unwrap(), "--node", &address];
     let said = node.redoubt(&arguments).unwrap();
     assert!(said.contains("1 pages taken from doublewrite files"), "{said}");
-    config.launcher = node.launcher(VOLUME, Verify::All);
+    config.launcher = node.launcher_with(VOLUME, Verify::All, &["--on-difference=stop"]);
     let mut server = Server::new(config).unwrap();
     server.start().unwrap_or_else(|error| panic!("{error}\nnode: {}", node.log_tail(20)));
     assert_eq!(contents(&mut server.connect().unwrap()), expected);

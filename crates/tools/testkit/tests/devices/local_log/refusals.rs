@@ -68,6 +68,7 @@ fn options_of_the_other_mode_are_refused() {
         &["--node", "127.0.0.1:7070"][..],
         &["--volume", "v"],
         &["--verify", "all"],
+        &["--on-difference", "stop"],
         &["--compress"],
         &["--timeout", "5"],
     ] {
