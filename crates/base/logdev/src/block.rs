@@ -400,6 +400,10 @@ impl LogDevice for BlockLogDevice {
         self.log.read_at(seq, buf)
     }
 
+    fn drop_cache(&self, seq: Seq, len_bytes: usize) {
+        self.log.drop_cache(seq, len_bytes);
+    }
+
     fn discard_before(&self, seq: Seq) -> Result<(), LogDeviceError> {
         let end = self.end();
         if seq > end {

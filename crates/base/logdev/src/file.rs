@@ -195,6 +195,10 @@ impl LogDevice for FileLogDevice {
         self.log.read_at(seq, buf)
     }
 
+    fn drop_cache(&self, seq: Seq, len_bytes: usize) {
+        self.log.drop_cache(seq, len_bytes);
+    }
+
     fn discard_before(&self, seq: Seq) -> Result<(), LogDeviceError> {
         self.log.discard_before(seq)
     }

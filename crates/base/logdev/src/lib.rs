@@ -181,6 +181,9 @@ pub trait LogDevice: Send + Sync {
     /// ([`LogDeviceError::damaged_from`]), a read that ends there succeeds.
     fn read_at(&self, seq: Seq, buf: &mut [u8]) -> Result<(), LogDeviceError>;
 
+    /// The next read of these payload bytes goes to the drive, as far as its caches can be dropped. A hint.
+    fn drop_cache(&self, _seq: Seq, _len_bytes: usize) {}
+
     /// Promises that bytes before `seq` are never read again. Whole segments are given up and reused, so
     /// [`LogDevice::start`] may stay below `seq`.
     ///

@@ -419,6 +419,17 @@ impl<M: Media> Shared<M> {
         read_at(&self.index, seq, buf)
     }
 
+    /// As [`crate::LogDevice::drop_cache`].
+    pub fn drop_cache(&self, seq: Seq, len_bytes: usize) {
+        let Ok(pieces) = self.index.read().locate(seq, len_bytes) else { return };
+        for of_file in pieces.chunk_by(|a, b| a.name == b.name) {
+            if let (Some(first), Some(last)) = (of_file.first(), of_file.last()) {
+                // Without effect, the bytes are read from memory.
+                let _ = first.file.drop_cache_of(first.at, last.at + last.len as u64 - first.at);
+            }
+        }
+    }
+
     /// As [`crate::LogDevice::discard_before`].
     pub fn discard_before(&self, seq: Seq) -> Result<(), LogDeviceError> {
         self.poison.check()?;

@@ -27,6 +27,7 @@
 //! [`RUN_LEN`] bytes; `pending` never during input or output. A page that the drive fails to read is read again without
 //! `io` ([`lost`]).
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -40,6 +41,7 @@ use crate::{GrowthRecorder, ObjectId, PageStore, PageStoreInfo, PageStoreStats, 
 
 mod atomic;
 mod batch;
+mod examine;
 mod found_lens;
 mod growth;
 mod heat;
@@ -545,17 +547,15 @@ impl PageStore for FilePageStore {
         page_no: u32,
         len_bytes: u32,
     ) -> Result<Vec<RetainedImage>, PageStoreError> {
-        let writer = self.writer.lock();
-        let mut images = Vec::new();
-        for (number, image) in writer.ring.images(object, page_no, len_bytes).into_iter().enumerate() {
-            let mut page = vec![0; len_bytes as usize];
-            if self.reader.find_image(image, &mut page)? {
-                // In mode `atomic` pages also go home past the ring.
-                let is_newest = number == 0 && self.protection != PageProtection::Atomic;
-                images.push(RetainedImage { page, is_newest });
-            }
-        }
-        Ok(images)
+        self.find_retained_images(object, page_no, len_bytes)
+    }
+
+    fn newest_images(&self, object: ObjectId, pages: Range<u32>, len_bytes: u32) -> BTreeMap<u32, u32> {
+        self.find_newest_images(object, &pages, len_bytes)
+    }
+
+    fn drop_cache(&self, object: ObjectId, pages: Range<u32>, len_bytes: u32) {
+        self.drop_cache_of(object, &pages, len_bytes);
     }
 
     fn info(&self) -> PageStoreInfo {

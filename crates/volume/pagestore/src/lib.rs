@@ -22,7 +22,9 @@
 mod error;
 mod file;
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use redoubt_storage::UntornLimits;
 
@@ -295,6 +297,16 @@ pub trait PageStore: Send + Sync {
         page_no: u32,
         len_bytes: u32,
     ) -> Result<Vec<RetainedImage>, PageStoreError>;
+
+    /// The newest images of an object's pages of this length in the journal, as page number and CRC-32C. The store has
+    /// exactly these pages. Others have none, or it is not certain that they are the newest. Waits for writes that are
+    /// under way.
+    fn newest_images(&self, _object: ObjectId, _pages: Range<u32>, _len_bytes: u32) -> BTreeMap<u32, u32> {
+        BTreeMap::new()
+    }
+
+    /// The next reads of these pages of an object go to the drive, as far as its caches can be dropped. A hint.
+    fn drop_cache(&self, _object: ObjectId, _pages: Range<u32>, _len_bytes: u32) {}
 
     /// How pages are protected.
     fn info(&self) -> PageStoreInfo;

@@ -21,7 +21,9 @@
 //!
 //! Everything is written at multiples of 4096 bytes, in the journal's stream.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use redoubt_storage::{StorageDir, StorageFile, Stream, WriteOptions};
@@ -318,6 +320,12 @@ impl JournalRing {
     pub fn images(&self, object: ObjectId, page_no: u32, len: u32) -> Vec<ImageLocation> {
         let oldest = self.high.saturating_sub(self.reader.len_bytes);
         self.contents.images(object, page_no, len, oldest)
+    }
+
+    /// As [`Contents::newest_images`].
+    pub fn newest_images(&self, object: ObjectId, pages: &Range<u32>, len: u32) -> BTreeMap<u32, u32> {
+        let oldest = self.high.saturating_sub(self.reader.len_bytes);
+        self.contents.newest_images(object, pages, len, oldest)
     }
 
     /// Writes a group of images; returns its bytes. There is room for it. Durable after [`JournalRing::sync`].

@@ -197,3 +197,29 @@ fn one_lost_superblock_is_noticed_or_does_no_harm() {
         assert!(matches!(JOURNAL.open(&damaged), Err(PageStoreError::BadFile { .. })));
     }
 }
+
+#[test]
+fn newest_images_are_those_of_the_stored_pages() {
+    for mode in [PageProtection::Journal, PageProtection::Doublewrite] {
+        let setup = Setup { mode, ..JOURNAL };
+        let disk = setup.disk(1);
+        let store = setup.prepared(&disk);
+        for version in 2..=50 {
+            write_versions(&store, 3, version).unwrap();
+            let images = store.newest_images(ObjectId(1), 1..3, PAGE as u32);
+            assert_eq!(images.keys().copied().collect::<Vec<_>>(), [1, 2], "{mode}");
+            for (page_no, crc) in images {
+                let mut page = vec![0; PAGE];
+                store.drop_cache(ObjectId(1), page_no..page_no + 1, PAGE as u32);
+                assert!(store.read_page(ObjectId(1), page_no, &mut page).unwrap());
+                assert_eq!(crc32c::crc32c(&page), crc, "{mode}, version {version}");
+            }
+        }
+        assert!(store.newest_images(ObjectId(1), 0..9, 512).is_empty(), "another length");
+        assert!(store.newest_images(ObjectId(2), 0..9, PAGE as u32).is_empty());
+        // An earlier incarnation of the object.
+        store.remove(ObjectId(1)).unwrap();
+        store.create(ObjectId(1)).unwrap();
+        assert!(store.newest_images(ObjectId(1), 0..9, PAGE as u32).is_empty(), "{mode}");
+    }
+}

@@ -2,7 +2,8 @@
 //!
 //! This is the index for bringing images home and for finding older images of a page. It takes 16 bytes for an image.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
@@ -102,5 +103,26 @@ impl Contents {
         }
         found.reverse();
         found
+    }
+
+    /// The checksums of the newest images of an object's pages from `oldest` on, by page number.
+    pub fn newest_images(
+        &self,
+        object: ObjectId,
+        pages: &Range<u32>,
+        len: u32,
+        oldest: u64,
+    ) -> BTreeMap<u32, u32> {
+        let Some(of) = self.objects.get(&object).filter(|of| of.newest > 0) else {
+            return BTreeMap::new();
+        };
+        let entries = self.groups.iter().flat_map(Group::entries);
+        let counts = entries.filter(|(at, entry)| {
+            (entry.object, entry.len) == (object, len)
+                && pages.contains(&entry.page_no)
+                && *at >= of.since
+                && *at >= oldest
+        });
+        counts.map(|(_, entry)| (entry.page_no, entry.crc)).collect()
     }
 }
