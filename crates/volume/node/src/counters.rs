@@ -59,6 +59,10 @@ counters! {
     page_applied_bytes,
     /// Pages whose stored image was damaged, rebuilt from older images or redo.
     pages_rebuilt,
+    /// Pages of which the drive had an older version, rebuilt.
+    outdated_pages_rebuilt,
+    /// Bytes of pages, plain files and log that the scrub has read.
+    scrubbed_bytes,
     /// Dropped page writes compared with our page and found equal.
     pages_verified,
     /// Dropped page writes whose page differed.

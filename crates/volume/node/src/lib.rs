@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Modules: [`volume`] ties the parts of one volume together. The parts are [`log_buffer`], [`parser`], [`index`],
-//! [`construct`], [`rescue`], [`apply`], [`quarantine`], [`namespace`], [`plain`] and [`checkpoint`]. [`place`], [`log_device`] and
+//! [`construct`], [`rescue`], [`apply`], [`quarantine`], [`scrub`], [`namespace`], [`plain`] and
+//! [`checkpoint`]. [`place`], [`log_device`] and
 //! [`page_store`] define where and how they are stored; [`at_rest`] encrypts that. [`server`] is the network.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
@@ -35,6 +36,7 @@ pub mod place;
 pub mod plain;
 pub mod quarantine;
 pub mod rescue;
+pub mod scrub;
 pub mod server;
 pub mod snapshot;
 pub mod trace;
@@ -49,4 +51,5 @@ pub use error::{Kind, NodeError};
 pub use log_device::LogOptions;
 pub use options::NodeOptions;
 pub use page_store::PageOptions;
+pub use scrub::ScrubOptions;
 pub use server::{ConnectionLimits, Node, VolumeReader};

@@ -5,6 +5,7 @@ use crate::log_device::LogOptions;
 use crate::memory::MemoryBudget;
 use crate::page_store::PageOptions;
 use crate::place::RawDevices;
+use crate::scrub::ScrubOptions;
 use crate::server::ConnectionLimits;
 use redoubt_transport::ServerTls;
 use std::net::SocketAddr;
@@ -27,6 +28,8 @@ pub struct NodeOptions {
     pub memory: Arc<MemoryBudget>,
     /// Rate of an export while a server writes the volume; otherwise its speed is not limited. Default 16 MiB/s.
     pub export_rate_bytes_per_second: u64,
+    /// How and when everything that is stored is read.
+    pub scrub: ScrubOptions,
     /// Stream bytes per table of the log index, applied together. Default a quarter of the log buffer, at least 1 MiB.
     pub batch_len_bytes: u64,
     /// A table is applied after this time even if it is not full. A longer time
@@ -66,6 +69,7 @@ impl NodeOptions {
             ring_len_bytes: 256 << 20,
             memory: Arc::default(),
             export_rate_bytes_per_second: 16 << 20,
+            scrub: ScrubOptions::default(),
             batch_len_bytes: 64 << 20,
             apply_interval: Duration::from_secs(60),
             names_log_len_bytes: 1 << 20,

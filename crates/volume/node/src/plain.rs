@@ -28,11 +28,13 @@ use std::time::Instant;
 
 mod checksums;
 mod lost;
+mod walk;
 
 pub use checksums::Checksum;
 use checksums::Checksums;
 pub use lost::Loss;
 use lost::LostFiles;
+pub use walk::{FileWalk, Walked};
 
 const MAX_OPEN_FILES: usize = 256;
 
@@ -322,13 +324,13 @@ impl PlainStore {
         self.checksums.save(&self.directory);
     }
 
-    /// Loads the checksums of an earlier process. Before any change is made. `finds_losses`: of a build that removes the
-    /// entries of shorter files.
+    /// Loads the checksums of an earlier process. Before any change is made. `finds_losses`: of a build that removes
+    /// outdated entries.
     ///
     /// # Errors
     /// [`NodeError::Io`].
     pub fn load_checksums(&self, finds_losses: bool) -> Result<(), NodeError> {
-        let losses = self.checksums.load(self, &self.directory)?;
+        let losses = self.checksums.load(self, &self.directory, finds_losses)?;
         for (id, loss) in losses.into_iter().filter(|_| finds_losses) {
             self.lost.add(id, loss);
         }

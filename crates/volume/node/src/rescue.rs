@@ -69,6 +69,22 @@ pub type FindOwner<'f> = &'f dyn Fn(usize, &[u8], u32) -> ImageOwner;
 /// Base of a page that the page journal has in its newest version.
 pub const NEWEST_IMAGE: &str = "the page journal's newest image";
 
+/// Verdict on a stored page that seems to be an older version although its checksum is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Examined {
+    /// Neither journal nor log proves that.
+    Unproven,
+    /// It is. This is the page as it must be.
+    Rebuilt(Vec<u8>),
+    /// It is, and it cannot be rebuilt.
+    Lost {
+        /// The start of the first change that it lacks, as far as that is known.
+        lsn: Lsn,
+        /// Why.
+        reason: String,
+    },
+}
+
 struct Run {
     start_lsn: Lsn,
     end_lsn: Lsn,
@@ -163,6 +179,8 @@ pub struct PageHistory {
     renamed_paths: BTreeSet<Vec<u8>>,
     /// Why the log cannot be relied on.
     doubt: Option<String>,
+    /// The file was deleted: earlier redo may be of another one.
+    is_deleted: bool,
 }
 
 impl PageHistory {
@@ -176,6 +194,7 @@ impl PageHistory {
             image_paths: BTreeSet::new(),
             renamed_paths: BTreeSet::new(),
             doubt: None,
+            is_deleted: false,
         }
     }
 
@@ -204,6 +223,7 @@ impl PageHistory {
             {
                 self.start_anew();
             }
+            FileRecord::Delete { .. } if note.space == self.page_id.space => self.is_deleted = true,
             FileRecord::Rename { old_path, new_path } => {
                 // Redo has `./db/t.ibd` where the stream has `db/t.ibd`.
                 let plain = |path: &[u8]| path.strip_prefix(b"./").unwrap_or(path).to_vec();
@@ -293,6 +313,39 @@ impl PageHistory {
                 "the page journal has no image of it that is whole and new enough, and the redo in the log, \
                  from LSN {log_start} on, does not initialise it"
             )),
+        }
+    }
+
+    /// Whether a stored page, whose checksum is right, lacks changes that the page journal or the log has. The history
+    /// ends where the store must have everything.
+    pub fn examine(mut self, stored: &[u8], retained: &[RetainedImage], log_start: Lsn) -> Examined {
+        let family = self.format.family;
+        let lsn_of = |page: &[u8]| page_lsn(family, page).unwrap_or_default();
+        let stored_lsn = lsn_of(stored);
+        if let Some(newest) = self.newest(retained).filter(|newest| lsn_of(newest) > stored_lsn) {
+            return Examined::Rebuilt(newest);
+        }
+        let is_doubtful = self.doubt.is_some() || self.is_deleted;
+        if is_doubtful || !self.image_paths.is_disjoint(&self.renamed_paths) {
+            return Examined::Unproven;
+        }
+        let is_newer = |page: &Vec<u8>| lsn_of(page) > stored_lsn;
+        if let Some(base) = self.base.take() {
+            let page = self.replay(base).ok().filter(is_newer);
+            return page.map_or(Examined::Unproven, Examined::Rebuilt);
+        }
+        let Some(page) = self.replay(stored.to_vec()).ok().filter(is_newer) else {
+            return Examined::Unproven;
+        };
+        if stored_lsn >= log_start {
+            return Examined::Rebuilt(page);
+        }
+        // Changes from before the log may be missing, too.
+        let first = self.runs.iter().map(|run| run.start_lsn).find(|lsn| *lsn >= stored_lsn);
+        match self.rebuild(retained, log_start) {
+            Ok((page, _)) if lsn_of(&page) > stored_lsn => Examined::Rebuilt(page),
+            Ok(_) => Examined::Unproven,
+            Err(why) => Examined::Lost { lsn: first.unwrap_or(stored_lsn), reason: why },
         }
     }
 

@@ -176,3 +176,81 @@ fn an_image_of_the_stream_starts_it_anew_if_it_is_known_whose_it_is() {
     log.image(&[1; 100], ImageOwner::Ours);
     assert!(log.rebuild(&[]).unwrap_err().contains("damaged"));
 }
+
+/// Verdict on a stored page; of one that is rebuilt, its LSN and the byte that changes.
+fn examine(log: Log, stored: &[u8], retained: &[RetainedImage]) -> Result<(Lsn, u8), Examined> {
+    match log.histories.into_pages().remove(0).examine(stored, retained, START) {
+        Examined::Rebuilt(page) => {
+            assert!(redoubt_page::verify(&page, FLAGS).is_ok());
+            Ok((page_lsn(&page).unwrap(), page[100]))
+        }
+        other => Err(other),
+    }
+}
+
+fn two_changes() -> Log {
+    let mut log = Log::new();
+    log.change(1).change(2);
+    log
+}
+
+#[test]
+fn page_with_all_changes_is_not_outdated() {
+    let end = two_changes().lsn;
+    assert_eq!(examine(two_changes(), &image(end.0, 2), &[]), Err(Examined::Unproven));
+    let newest = retained(end.0, 2, true);
+    assert_eq!(examine(two_changes(), &image(end.0, 2), &[newest]), Err(Examined::Unproven));
+    assert_eq!(examine(Log::new(), &image(7, 2), &[]), Err(Examined::Unproven));
+    // Freed, it has no content that could be missing.
+    let mut log = Log::new();
+    let mut free = MtrWriter::new();
+    free.free(PAGE);
+    log.change(1).mtr(&free);
+    assert_eq!(examine(log, &image(7, 2), &[]), Err(Examined::Unproven));
+}
+
+#[test]
+fn outdated_page_is_rebuilt_from_itself_and_the_log() {
+    let end = two_changes().lsn;
+    assert_eq!(examine(two_changes(), &image(START.0, 0), &[]), Ok((end, 2)));
+    let mut log = Log::new();
+    log.change(1);
+    let first = log.lsn;
+    assert_eq!(examine(two_changes(), &image(first.0, 1), &[]), Ok((end, 2)));
+}
+
+#[test]
+fn outdated_page_from_before_the_log_needs_another_base() {
+    let end = two_changes().lsn;
+    let old = image(START.0 - 1, 0);
+    let lost = examine(two_changes(), &old, &[]).unwrap_err();
+    assert!(
+        matches!(&lost, Examined::Lost { lsn: START, reason } if reason.contains("LSN 1000")),
+        "{lost:?}"
+    );
+    assert_eq!(examine(two_changes(), &old, &[retained(START.0, 4, false)]), Ok((end, 2)));
+    // A page of zeros was never written, or lost.
+    let mut log = Log::new();
+    log.mtr(&init()).change(2);
+    let end = log.lsn;
+    assert_eq!(examine(log, &vec![0; LEN], &[]), Ok((end, 2)));
+}
+
+#[test]
+fn newest_image_of_the_journal_proves_an_outdated_page() {
+    assert_eq!(examine(Log::new(), &image(7, 2), &[retained(8, 3, true)]), Ok((Lsn(8), 3)));
+    assert_eq!(examine(Log::new(), &image(8, 3), &[retained(7, 2, true)]), Err(Examined::Unproven));
+}
+
+#[test]
+fn doubtful_log_proves_no_outdated_page() {
+    let old = image(START.0, 0);
+    let mut log = two_changes();
+    log.image(&image(1, 1), ImageOwner::Unknown);
+    assert_eq!(examine(log, &old, &[]), Err(Examined::Unproven));
+    let mut log = two_changes();
+    let mut delete = MtrWriter::new();
+    delete.file(0x90, 5, b"./d/t.ibd");
+    log.mtr(&delete);
+    assert_eq!(examine(log, &old, &[]), Err(Examined::Unproven));
+}

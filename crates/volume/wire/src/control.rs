@@ -9,6 +9,7 @@
 //! Unknown fields are ignored: they come from a later version, which sends a field that matters only to a peer whose
 //! features have it ([`crate::greeting`]). 0.1.0 refuses them. An optional field of a reply needs no feature.
 
+pub use crate::damage::{CheckProgress, QuarantinedPage, ScrubStatus};
 use crate::error::WireError;
 use crate::figures::{ApplyWorker, ChainClass, Times};
 use crate::reader::Reader;
@@ -176,6 +177,12 @@ pub enum Request {
         /// The volume.
         volume: String,
     },
+    /// Read everything that is stored of the volume, with the feature [`crate::greeting::VOLUME_CHECK`]. The first such
+    /// request of a connection begins it, and each continues it for about a second. Answered by [`Reply::Checked`].
+    VolumeCheck {
+        /// The volume.
+        volume: String,
+    },
     /// Read the volume as a data directory. No server is fenced.
     View {
         /// The volume.
@@ -241,6 +248,8 @@ pub enum Reply {
         /// Samples lost since the trace began: one half is missing, or there were too many.
         lost: u64,
     },
+    /// To VolumeCheck.
+    Checked(CheckProgress),
     /// To View, except for names ([`Reply::Attached`]) and contents ([`Reply::FileFollows`]).
     View(ViewReply),
 }
@@ -443,6 +452,9 @@ pub struct VolumeStatus {
     /// The first plain files that the server writes and the volume does not have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown_files: Vec<String>,
+    /// The scrub of what is stored. `None`: the node is older than this field, or the volume is not open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrub: Option<ScrubStatus>,
     /// State of the log device.
     pub log_device: LogDeviceStatus,
     /// State of the page store.
@@ -452,28 +464,6 @@ pub struct VolumeStatus {
     pub counters: BTreeMap<String, u64>,
     /// Counters of the shim, as last reported.
     pub server_counters: BTreeMap<String, u64>,
-}
-
-/// A page that is in quarantine: it cannot be built, and reads of it fail. Or a plain file whose contents are lost.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct QuarantinedPage {
-    /// Path of its file.
-    pub file: String,
-    /// Number of the incarnation of its tablespace.
-    pub object: u32,
-    /// Id of its tablespace.
-    pub space: u32,
-    /// Its number; `None`: all pages of the file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub page_no: Option<u32>,
-    /// Start of the first record that was left out.
-    pub lsn: u64,
-    /// Why it cannot be built.
-    pub reason: String,
-    /// Of a plain file that is lost: path at the node for a copy, which the next server start takes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub restore_from: Option<String>,
 }
 
 /// The log device of a volume.

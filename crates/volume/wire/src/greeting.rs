@@ -50,14 +50,17 @@ pub const UNKNOWN_FILES: Features = Features(1 << 4);
 /// Log connections carry the unlogged kind 67: a dropped page write to be compared, where the node takes the server's page
 /// if it differs.
 pub const ON_DIFFERENCE: Features = Features(1 << 5);
+/// `volume_check`, and its reply `checked`.
+pub const VOLUME_CHECK: Features = Features(1 << 6);
 /// All features, with names for people, in the order of their bits.
-pub const ALL: [(Features, &str); 6] = [
+pub const ALL: [(Features, &str); 7] = [
     (SERVER_VERSION, "server-version"),
     (MYSQL, "mysql"),
     (SEEN_GENERATION, "seen-generation"),
     (DAMAGED_PAGES, "damaged-pages"),
     (UNKNOWN_FILES, "unknown-files"),
     (ON_DIFFERENCE, "on-difference"),
+    (VOLUME_CHECK, "volume-check"),
 ];
 
 /// The announcement of nodes and clients of this version. A client adds the features that it requires
@@ -70,7 +73,8 @@ pub const ANNOUNCED: Announcement = Announcement::new(
         .with(SEEN_GENERATION)
         .with(DAMAGED_PAGES)
         .with(UNKNOWN_FILES)
-        .with(ON_DIFFERENCE),
+        .with(ON_DIFFERENCE)
+        .with(VOLUME_CHECK),
 );
 
 const _: () = {

@@ -17,6 +17,7 @@
 
 pub mod compression;
 pub mod control;
+mod damage;
 pub mod error;
 pub mod figures;
 pub mod frame;

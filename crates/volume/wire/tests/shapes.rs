@@ -12,8 +12,9 @@
 #![allow(clippy::unwrap_used, reason = "a failed call fails the test, helpers included")]
 
 use redoubt_wire::control::{
-    Attachment, EntryKind, FrozenEnd, ImportedLogFile, LogDeviceStatus, NodeStatus, PageStoreStatus,
-    QuarantinedPage, Reply, Request, Room, VolumeEntry, VolumeStatus, encode_json,
+    Attachment, CheckProgress, EntryKind, FrozenEnd, ImportedLogFile, LogDeviceStatus, NodeStatus,
+    PageStoreStatus, QuarantinedPage, Reply, Request, Room, ScrubStatus, VolumeEntry, VolumeStatus,
+    encode_json,
 };
 use redoubt_wire::figures::{ApplyWorker, ChainClass, Times};
 use redoubt_wire::greeting;
@@ -65,6 +66,7 @@ fn requests() -> Vec<Request> {
         Request::ImportEnd,
         Request::TraceBegin { volume: name(), one_in: 1 },
         Request::TraceTake { volume: name() },
+        Request::VolumeCheck { volume: name() },
         view(ViewRequest::Begin { moment: true }),
         view(ViewRequest::Names { view: 1 }),
         view(ViewRequest::Stat { view: 1, path: name() }),
@@ -93,6 +95,7 @@ fn request_name(request: &Request) -> &'static str {
         Request::ImportEnd => "import_end",
         Request::TraceBegin { .. } => "trace_begin",
         Request::TraceTake { .. } => "trace_take",
+        Request::VolumeCheck { .. } => "volume_check",
         Request::View { about, .. } => match about {
             ViewRequest::Begin { .. } => "view/begin",
             ViewRequest::Names { .. } => "view/names",
@@ -143,6 +146,29 @@ fn page_store() -> PageStoreStatus {
     }
 }
 
+fn quarantined_page() -> QuarantinedPage {
+    QuarantinedPage { page_no: Some(1), restore_from: Some(String::new()), ..QuarantinedPage::default() }
+}
+
+fn check_progress() -> CheckProgress {
+    CheckProgress {
+        is_complete: true,
+        stage: String::new(),
+        checked_bytes: 1,
+        total_bytes: 1,
+        pages: 1,
+        files: 1,
+        new_files: 1,
+        log_bytes: 1,
+        repaired: 1,
+        damaged: 1,
+        damage: vec![quarantined_page()],
+        log_damage: Some(String::new()),
+        unchecked: 1,
+        first_unchecked: "n".to_owned(),
+    }
+}
+
 fn volume_status() -> VolumeStatus {
     VolumeStatus {
         name: String::new(),
@@ -174,13 +200,20 @@ fn volume_status() -> VolumeStatus {
         log_write_times: times(),
         apply_workers: vec![ApplyWorker { pages: 1, runs: 1, redo_bytes: 1, busy_micros: 1 }],
         files: 1,
-        quarantine: vec![QuarantinedPage {
-            page_no: Some(1),
-            restore_from: Some(String::new()),
-            ..QuarantinedPage::default()
-        }],
+        quarantine: vec![quarantined_page()],
         quarantined: 1,
         unknown_files: vec![String::new()],
+        scrub: Some(ScrubStatus {
+            period_s: Some(1),
+            age_s: 1,
+            has_completed: true,
+            stage: String::new(),
+            checked_bytes: 1,
+            total_bytes: 1,
+            log_damage: Some(String::new()),
+            unchecked: 1,
+            first_unchecked: "n".to_owned(),
+        }),
         log_device: log_device(),
         page_store: page_store(),
         counters: Default::default(),
@@ -224,6 +257,7 @@ fn replies() -> Vec<Reply> {
         Reply::FileFollows { len_bytes: 1 },
         Reply::Trace { samples: vec![sample(Traced::Commit { position: 1 })], lost: 1 },
         Reply::Trace { samples: vec![sample(Traced::Read { path: name(), offset_bytes: 1 })], lost: 1 },
+        Reply::Checked(check_progress()),
         Reply::View(ViewReply::Begun { number: 1, volume_id: name(), end_lsn: 1 }),
         Reply::View(ViewReply::Stat { found: Some(ViewFile { file: 1, entry: entry() }) }),
         Reply::View(ViewReply::Gone),
@@ -247,6 +281,7 @@ fn reply_name(reply: &Reply) -> &'static str {
         Reply::Attached(_) => "attached",
         Reply::FileFollows { .. } => "file_follows",
         Reply::Trace { .. } => "trace",
+        Reply::Checked(_) => "checked",
         Reply::View(ViewReply::Begun { .. }) => "view/begun",
         Reply::View(ViewReply::Stat { .. }) => "view/stat",
         Reply::View(ViewReply::Gone) => "view/gone",

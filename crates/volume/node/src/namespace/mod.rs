@@ -182,6 +182,16 @@ impl Namespace {
         self.tables.objects().keys().map(|id| ObjectId(*id))
     }
 
+    /// The first live object from this number on.
+    pub fn object_from(&self, first: ObjectId) -> Option<ObjectId> {
+        self.tables.objects().range(first.0..).next().map(|(id, _)| ObjectId(*id))
+    }
+
+    /// The first file from this number on.
+    pub fn file_from(&self, first: FileId) -> Option<(FileId, &FileEntry)> {
+        self.tables.files().range(first.0..).next().map(|(id, entry)| (FileId(*id), entry))
+    }
+
     /// Path of the oldest file of an object.
     pub fn path_of_object(&self, object: ObjectId) -> Option<&str> {
         let file = self.tables.holders_of(object.0).next()?;

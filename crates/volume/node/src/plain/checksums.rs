@@ -2,7 +2,8 @@
 //!
 //! The checksum of a file is the CRC-32C of its first bytes: a file that only grew is read from there on, so a binary
 //! log costs its appended bytes. Changing or cutting off any of those bytes discards the checksum. Checksums of long
-//! files are also in the file `checksums` beside the contents, so that a restart need not read the files.
+//! files, and of files that the scrub has found at rest ([`super::walk`]), are also in the file `checksums` beside the
+//! contents: a restart need not read them, and the scrub compares the contents with them.
 //!
 //! Invariants:
 //! * Each change is announced before and after it is made ([`Checksums::touched`]), so a checksum over bytes that were
@@ -11,7 +12,7 @@
 //!   executed again at the next start and discards the entry then. So a discarded entry must be gone from `checksums`
 //!   before A moves ([`Checksums::forget`], from the sync of the plain files).
 //! * An entry of `checksums` whose file is shorter at a start counts once, as a loss ([`Loss`]), and is discarded. Earlier
-//!   builds left such entries behind, so theirs prove no loss.
+//!   builds left such entries behind, so theirs prove no loss, and no damage either.
 //! * It is a cache: a file that is damaged, or of another version, is as good as none.
 //!
 //! Lock order: `turn`, `saving`, `state`.
@@ -21,13 +22,15 @@ use crate::checkpoint::{read_checked, write_checked};
 use crate::error::NodeError;
 use crate::home::Folder;
 use redoubt_sync::Mutex;
+use redoubt_sync::time;
 use redoubt_wire::page::FileId;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
 
 const FILE_NAME: &str = "checksums";
 const FORMAT: u32 = 1;
-/// Shorter files are read again after a restart.
+/// Shorter files are read again after a restart, unless they were at rest.
 const SAVED_FROM_BYTES: u64 = 1 << 20;
 /// Read at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -47,6 +50,10 @@ struct Known {
     checksum: Checksum,
     /// It may be in the file.
     is_saved: bool,
+    /// The file was at rest: the checksum is saved even if the file is short.
+    rests: bool,
+    /// If the contents differ, they are damaged.
+    is_certain: bool,
 }
 
 #[derive(Default)]
@@ -54,10 +61,26 @@ struct ChecksumState {
     known: FxHashMap<FileId, Known>,
     /// The file being read, and the first byte of it that was changed since that began.
     under_way: Option<(FileId, u64)>,
+    /// The same for the scrub.
+    scrubbed: Option<(FileId, u64)>,
+    /// Times of the last changes of files since these are tracked.
+    changed: Option<FxHashMap<FileId, Instant>>,
     /// Something is in the file that must not be.
     must_forget: bool,
     /// Something is not in the file that could be.
     is_new: bool,
+}
+
+impl ChecksumState {
+    fn rests(&self, file: FileId, time: Duration) -> bool {
+        let changed = self.changed.as_ref().and_then(|changed| changed.get(&file));
+        changed.is_none_or(|at| time::elapsed(*at) >= time)
+    }
+
+    /// The first bytes of the file that the scrub reads are those that it began with.
+    fn is_unchanged(&self, file: FileId, len_bytes: u64) -> bool {
+        self.scrubbed.is_some_and(|(scrubbed, lowest)| scrubbed == file && lowest >= len_bytes)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -81,10 +104,14 @@ impl Checksums {
     /// Bytes from `from_bytes` on are about to be changed, or were.
     pub fn touched(&self, file: FileId, from_bytes: u64) {
         let mut state = self.state.lock();
-        if let Some((reading, lowest)) = &mut state.under_way
-            && *reading == file
-        {
-            *lowest = from_bytes.min(*lowest);
+        let ChecksumState { under_way, scrubbed, changed, .. } = &mut *state;
+        for (reading, lowest) in [under_way, scrubbed].into_iter().flatten() {
+            if *reading == file {
+                *lowest = from_bytes.min(*lowest);
+            }
+        }
+        if let Some(changed) = changed {
+            changed.insert(file, time::now());
         }
         if state.known.get(&file).is_some_and(|known| known.checksum.len_bytes > from_bytes)
             && let Some(known) = state.known.remove(&file)
@@ -114,12 +141,67 @@ impl Checksums {
             }
             if checksum != from || !state.known.contains_key(&file) {
                 state.is_new |= checksum.len_bytes >= SAVED_FROM_BYTES;
-                let is_saved = state.known.get(&file).is_some_and(|known| known.is_saved);
-                state.known.insert(file, Known { checksum, is_saved });
+                let known = state.known.get(&file);
+                let is_saved = known.is_some_and(|known| known.is_saved);
+                let is_certain = known.is_none_or(|known| known.is_certain);
+                state.known.insert(file, Known { checksum, is_saved, rests: false, is_certain });
             }
             return Ok(Some(checksum));
         }
         Ok(None)
+    }
+
+    /// From now on the times of changes are remembered, for [`Checksums::rests`].
+    pub fn track_changes(&self) {
+        self.state.lock().changed.get_or_insert_default();
+    }
+
+    /// Forgets changes that are older than this.
+    pub fn forget_changes(&self, older_than: Duration) {
+        if let Some(changed) = &mut self.state.lock().changed {
+            changed.retain(|_, at| time::elapsed(*at) < older_than);
+        }
+    }
+
+    /// The file is not known, and was not changed for this time.
+    pub fn is_new_at_rest(&self, file: FileId, time: Duration) -> bool {
+        let state = self.state.lock();
+        !state.known.contains_key(&file) && state.rests(file, time)
+    }
+
+    /// The scrub begins to read a file. Returns the checksum that its contents must have, if there is one.
+    pub fn begin_scrub(&self, file: FileId) -> Option<Checksum> {
+        let mut state = self.state.lock();
+        state.scrubbed = Some((file, u64::MAX));
+        state.known.get(&file).filter(|known| known.is_certain).map(|known| known.checksum)
+    }
+
+    /// The scrub has read the file up to here. Its contents differ from `expected`, which is still its checksum: calls
+    /// `on_damage` while the file cannot be changed, and returns true.
+    pub fn confirm_damage(&self, file: FileId, expected: Checksum, on_damage: impl FnOnce()) -> bool {
+        let state = self.state.lock();
+        let is_expected = state.known.get(&file).is_some_and(|known| known.checksum == expected);
+        if !is_expected || !state.is_unchanged(file, expected.len_bytes) {
+            return false;
+        }
+        on_damage();
+        true
+    }
+
+    /// The scrub has read a file that has this checksum, and no longer one that is known. False: it is being changed.
+    pub fn end_scrub(&self, file: FileId, checksum: Checksum, rest: Duration) -> bool {
+        let mut state = self.state.lock();
+        let is_unchanged = state.is_unchanged(file, checksum.len_bytes) && state.rests(file, rest);
+        state.scrubbed = None;
+        let known = state.known.get(&file);
+        // A longer one is of another reader.
+        let is_longer = known.is_none_or(|known| known.checksum.len_bytes <= checksum.len_bytes);
+        if is_unchanged && is_longer && checksum.len_bytes > 0 {
+            let is_saved = known.is_some_and(|known| known.is_saved);
+            state.known.insert(file, Known { checksum, is_saved, rests: true, is_certain: true });
+            state.is_new = true;
+        }
+        is_unchanged
     }
 
     /// Writes new entries to the file. It is only a cache, so a full disk only causes a warning.
@@ -155,7 +237,7 @@ impl Checksums {
             let mut state = self.state.lock();
             state.must_forget = false;
             for (file, known) in &mut state.known {
-                if known.checksum.len_bytes >= SAVED_FROM_BYTES {
+                if known.rests || known.checksum.len_bytes >= SAVED_FROM_BYTES {
                     // From now on: an entry that is discarded during the write must be removed again.
                     known.is_saved = true;
                     files.push((file.0, known.checksum.len_bytes, known.checksum.crc));
@@ -174,11 +256,16 @@ impl Checksums {
     }
 
     /// Loads the file of an earlier process. Before any change is made. Returns the files that are shorter than they were,
-    /// unless the changes after A make it good.
+    /// unless the changes after A make it good. `is_certain`: the entries prove damage.
     ///
     /// # Errors
     /// [`NodeError::Io`].
-    pub fn load(&self, store: &PlainStore, directory: &Folder) -> Result<Vec<(FileId, Loss)>, NodeError> {
+    pub fn load(
+        &self,
+        store: &PlainStore,
+        directory: &Folder,
+        is_certain: bool,
+    ) -> Result<Vec<(FileId, Loss)>, NodeError> {
         let discard = |why: &dyn std::fmt::Display| discard(directory, why).map(|()| Vec::new());
         let found = directory.find(FILE_NAME);
         let body = match found.and_then(|found| found.map(|_| read_checked(directory, FILE_NAME)).transpose())
@@ -199,7 +286,9 @@ impl Checksums {
             let has_bytes = store.len_bytes(file);
             if has_bytes.as_ref().is_ok_and(|has_bytes| *has_bytes >= len_bytes) {
                 let checksum = Checksum { len_bytes, crc };
-                self.state.lock().known.insert(file, Known { checksum, is_saved: true });
+                // A short file is only listed because it was at rest.
+                let rests = len_bytes < SAVED_FROM_BYTES;
+                self.state.lock().known.insert(file, Known { checksum, is_saved: true, rests, is_certain });
                 continue;
             }
             // No later change discards it, and it may be untrue then.

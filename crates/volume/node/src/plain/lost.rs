@@ -1,4 +1,4 @@
-//! Plain files whose contents are lost: they were removed or cut on the node's disk.
+//! Plain files whose contents are lost: they were removed, cut or damaged on the node's disk.
 //!
 //! The contents that are there can be read. A loss ends when a change empties or removes the file, or when the changes
 //! that are made again after a crash write all that is missing. Until those are made, no loss is certain.
@@ -25,23 +25,41 @@ pub struct Loss {
     /// Ranges after `has_bytes` that were written again, in order, with gaps between them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     written: Vec<(u64, u64)>,
+    /// It was not cut: its contents differ from their checksum, and which bytes are right is not known.
+    #[serde(default, skip_serializing_if = "is_false")]
+    is_damaged: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 impl Loss {
     /// Of a file that is missing.
     pub const fn of_missing() -> Self {
-        Self { has_bytes: 0, had_bytes: u64::MAX, written: Vec::new() }
+        Self { has_bytes: 0, had_bytes: u64::MAX, written: Vec::new(), is_damaged: false }
     }
 
     /// Of a file that was cut.
     pub const fn of_cut(has_bytes: u64, had_bytes: u64) -> Self {
-        Self { has_bytes, had_bytes, written: Vec::new() }
+        Self { has_bytes, had_bytes, written: Vec::new(), is_damaged: false }
+    }
+
+    /// Of a file whose first bytes, this many, do not have their checksum. To builds before it, it is a file that was cut
+    /// to nothing.
+    pub const fn of_damaged(had_bytes: u64) -> Self {
+        Self { has_bytes: 0, had_bytes, written: Vec::new(), is_damaged: true }
     }
 
     /// For people.
     pub fn reason(&self) -> String {
         match self.had_bytes {
             u64::MAX => "its contents on the node are missing".to_owned(),
+            had_bytes if self.is_damaged => {
+                format!(
+                    "its contents on the node are damaged: its first {had_bytes} bytes do not have their checksum"
+                )
+            }
             had_bytes => {
                 format!("its contents on the node were cut from {had_bytes} to {} bytes", self.has_bytes)
             }

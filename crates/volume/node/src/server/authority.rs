@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | log and page connections | yes | no | yes |
 //! | attach, plain checksums, fetch, export, view | yes | no | yes |
-//! | trace | yes | no | yes |
+//! | trace, check | yes | no | yes |
 //! | status | of its volume | of its volume | of all |
 //! | create, delete, import | no | no | yes |
 //!
@@ -43,6 +43,7 @@ pub fn check_request(identity: &Identity, request: &Request) -> Result<(), NodeE
         | Request::ExportEnd { volume }
         | Request::TraceBegin { volume, .. }
         | Request::TraceTake { volume }
+        | Request::VolumeCheck { volume }
         | Request::View { volume, .. } => check_volume(identity, volume),
         Request::Status => Ok(()),
         Request::VolumeCreate { .. } => check_administrator(identity, "creating a volume"),

@@ -1,6 +1,6 @@
 //! A control connection: the requests of the `redoubt` command.
 //!
-//! Invariant: an export, an unfinished import, a trace, and everything retained for a reader end with their connection.
+//! Invariant: an export, an unfinished import, a trace, a check, and everything retained for a reader end with their connection.
 
 use super::authority::{check_request, restrict};
 use super::busy::BusyName;
@@ -12,7 +12,7 @@ use crate::at_rest::KeyFile;
 use crate::error::{Kind, NodeError};
 use crate::home::DirectoryHome;
 use crate::place::{DELETED_PREFIX, IMPORT_PREFIX, NEW_PREFIX, check_removal, prepare_removal};
-use crate::volume::{DamagedPages, Export, Import, LogShape, SERVER_NOT_SAID, Volume};
+use crate::volume::{Check, DamagedPages, Export, Import, LogShape, SERVER_NOT_SAID, Volume};
 use redoubt_redo::{Family, Lsn};
 use redoubt_transport::{Connection, Identity};
 use redoubt_wire::control::{
@@ -39,6 +39,8 @@ pub(super) struct Session<'s> {
     import: Option<(Import, BusyName<'s>)>,
     /// Does not hold the volume: it may have to be opened again.
     traced: Option<Weak<Volume>>,
+    /// The same.
+    check: Option<(Weak<Volume>, Check)>,
     pub(super) reading: Reading,
 }
 
@@ -66,6 +68,7 @@ pub fn serve(node: &Arc<Node>, stream: &dyn Connection) -> Result<(), NodeError>
         export: None,
         import: None,
         traced: None,
+        check: None,
         reading: Reading::default(),
     };
     let result = session.run();
@@ -165,6 +168,7 @@ impl<'s> Session<'s> {
             Request::ImportEnd => self.import_end(),
             Request::TraceBegin { volume, one_in } => self.trace_begin(&volume, one_in),
             Request::View { volume, about } => self.view_of(&volume, about),
+            Request::VolumeCheck { volume } => self.check(&volume),
             Request::TraceTake { volume } => match self.traced.as_ref().and_then(Weak::upgrade) {
                 Some(traced) if traced.name() == volume => {
                     let (samples, lost) = traced.take_trace();
@@ -337,6 +341,20 @@ impl<'s> Session<'s> {
         }
         self.writer.send(KIND_DATA, &[])?;
         failure.map_or(Ok(Reply::Done), Err)
+    }
+
+    /// Begins a check of the volume, or continues the one of this connection.
+    fn check(&mut self, name: &str) -> Result<Reply, NodeError> {
+        let under_way = self.check.take().and_then(|(volume, check)| Some((volume.upgrade()?, check)));
+        let (volume, mut check) = match under_way.filter(|(volume, _)| volume.name() == name) {
+            Some(under_way) => under_way,
+            None => self.on_volume(name, Volume::begin_check)?,
+        };
+        let progress = volume.continue_check(&mut check)?;
+        if !progress.is_complete {
+            self.check = Some((Arc::downgrade(&volume), check));
+        }
+        Ok(Reply::Checked(progress))
     }
 
     fn trace_begin(&mut self, volume: &str, one_in: u32) -> Result<Reply, NodeError> {

@@ -15,6 +15,7 @@
 use super::context::{Context, Waiter};
 use super::export::Exports;
 use super::indexing::{Described, Indexing};
+use super::outdated::Suspect;
 use super::quarantine::{QuarantineFile, Surroundings, page_key};
 use super::receiving::Receiving;
 use super::stored_files::StoredFiles;
@@ -29,18 +30,25 @@ use crate::mark::{Mark, Point, WaitEnd};
 use crate::namespace::Namespace;
 use crate::page_store::Description;
 use crate::plain::PlainStore;
-use crate::quarantine::Damage;
+use crate::quarantine::{Damage, DamagedPage};
+use crate::rescue::Examined;
 use redoubt_page::Format;
 use redoubt_pagestore::{ObjectId, PageStore, PageStoreError, PageWrite};
-use redoubt_redo::Family;
+use redoubt_redo::{Family, PageId};
 use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_sync::{Mutex, time};
 use redoubt_wire::Seq;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// After a cut that found no room.
 const CUT_AGAIN_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Pages that wait for an examination.
+const SUSPECTS_MAX: usize = 4096;
+/// Pages that are examined with one pass over the log.
+const EXAMINED_TOGETHER: usize = 256;
 
 /// How long to wait for the end of a volume that is about to stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
@@ -49,6 +57,8 @@ const STOP_INTERVAL: Duration = Duration::from_millis(50);
 enum Work {
     /// Pages were found damaged.
     Repairs,
+    /// Pages may be older versions than must be stored.
+    Suspects,
     /// Objects that were kept for an export are not needed any more.
     Removals(Vec<ObjectId>),
     /// Files were cut.
@@ -128,6 +138,8 @@ pub struct Sources<'v> {
     pub pages: StoredPages<'v>,
     /// Identity and format of a page, for the workers.
     pub describe: &'v (dyn Fn(PageKey) -> Option<Described> + Sync),
+    /// Examines pages that may be older versions than must be stored ([`super::outdated`]).
+    pub examine: &'v (dyn Fn(&[PageKey]) -> Result<Vec<Suspect>, NodeError> + Sync),
     /// Takes the comparisons.
     pub on_verify: OnVerify<'v>,
 }
@@ -149,6 +161,12 @@ pub struct Applying {
     pub workers: Vec<Worker>,
     /// Pages whose stored image was found damaged.
     repairs: Mutex<Vec<PageKey>>,
+    /// Pages that may be older versions than must be stored.
+    suspects: Mutex<Vec<PageKey>>,
+    /// Suspects that could not be examined.
+    pub unexamined: AtomicU64,
+    /// Repairs, or suspects, are under way.
+    is_repairing: AtomicBool,
     /// Objects whose files were cut at or before A, to be cut in the page store.
     cuts: Mutex<Vec<ObjectId>>,
 }
@@ -171,6 +189,9 @@ impl Applying {
             checkpoint: Mutex::new(checkpoint),
             workers: Worker::several(context.options.apply_workers),
             repairs: Mutex::default(),
+            suspects: Mutex::default(),
+            unexamined: AtomicU64::new(0),
+            is_repairing: AtomicBool::new(false),
             cuts: Mutex::default(),
         }
     }
@@ -213,6 +234,25 @@ impl Applying {
         self.context.signal_work();
     }
 
+    /// A stored page may be an older version than must be stored: the apply thread examines it. False: too many wait.
+    pub fn add_suspect(&self, key: PageKey) -> bool {
+        {
+            let mut suspects = self.suspects.lock();
+            if suspects.len() >= SUSPECTS_MAX {
+                return false;
+            }
+            suspects.push(key);
+        }
+        self.context.signal_work();
+        true
+    }
+
+    /// Pages wait for a repair or an examination, or one is under way.
+    pub fn has_repairs(&self) -> bool {
+        let waits = !self.repairs.lock().is_empty() || !self.suspects.lock().is_empty();
+        waits || self.is_repairing.load(Ordering::Acquire)
+    }
+
     /// P -> A, until the volume is closed.
     ///
     /// # Errors
@@ -225,8 +265,11 @@ impl Applying {
 
     fn run_until_closed(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
         while let Some(work) = self.context.wait_for_work(|| self.next_work(sources)) {
+            let is_repair = matches!(work, Work::Repairs | Work::Suspects);
+            self.is_repairing.store(is_repair, Ordering::Release);
             let done = match work {
                 Work::Repairs => self.repair_pages(sources),
+                Work::Suspects => self.examine_suspects(sources),
                 Work::Removals(objects) => self
                     .settle(sources, &Damage::default(), &objects)
                     .and_then(|()| Ok(self.store.remove_all(&objects)?)),
@@ -235,6 +278,7 @@ impl Applying {
                 }
                 Work::Tables => self.apply(sources),
             };
+            self.is_repairing.store(false, Ordering::Release);
             match done {
                 // A wait for room or durability that the end of the volume cut short.
                 Err(_) if self.context.is_closed() => return Ok(()),
@@ -248,6 +292,9 @@ impl Applying {
     fn next_work(&self, sources: &Sources<'_>) -> Option<Work> {
         if !self.repairs.lock().is_empty() {
             return Some(Work::Repairs);
+        }
+        if !self.suspects.lock().is_empty() {
+            return Some(Work::Suspects);
         }
         let removable = sources.exports.take_removable();
         if !removable.is_empty() {
@@ -502,6 +549,50 @@ impl Applying {
         }
         // Those reads have noted the damage once more.
         self.repairs.lock().clear();
+        Ok(())
+    }
+
+    /// Writes pages again of which the drive has an older version, and sets those aside that cannot be rebuilt. This
+    /// thread alone writes pages, so the store has exactly what is applied.
+    fn examine_suspects(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
+        let mut suspects = std::mem::take(&mut *self.suspects.lock());
+        suspects.sort_unstable();
+        suspects.dedup();
+        let mut damage = Damage::default();
+        for together in suspects.chunks(EXAMINED_TOGETHER) {
+            let examined = match (sources.examine)(together) {
+                Ok(examined) => examined,
+                Err(error) => {
+                    add(&self.unexamined, together.len() as u64);
+                    tracing::warn!(event = "suspects_not_examined", volume = self.context.name, %error, "pages that may be outdated cannot be examined; the next pass of the scrub tries again");
+                    continue;
+                }
+            };
+            for Suspect { key, page_id, verdict } in examined {
+                match verdict {
+                    Examined::Unproven => {}
+                    Examined::Rebuilt(page) => self.rewrite_outdated(key, page_id, &page)?,
+                    Examined::Lost { lsn, reason } => damage.set_aside.push(DamagedPage {
+                        key,
+                        page_id,
+                        is_whole_object: false,
+                        found_at: None,
+                        differs: false,
+                        lsn,
+                        reason: format!("the drive has an older version of it, and lost a write. It cannot be rebuilt: {reason}"),
+                        evidence: None,
+                    }),
+                }
+            }
+        }
+        if damage.is_empty() { Ok(()) } else { self.settle(sources, &damage, &[]) }
+    }
+
+    fn rewrite_outdated(&self, key: PageKey, page_id: PageId, page: &[u8]) -> Result<(), NodeError> {
+        let write = PageWrite { object: key.object(), page_no: key.page_no(), page };
+        self.context.with_retry(Waiter::Pages, || Ok(self.store.write_batch(&[write])?))?;
+        add(&self.context.counters.outdated_pages_rebuilt, 1);
+        tracing::warn!(event = "outdated_page_rewritten", volume = self.context.name, page = %page_id, "the drive had an older version of a page, and lost a write; the page is rebuilt and written again");
         Ok(())
     }
 

@@ -12,6 +12,7 @@
 //! | `plain/` | contents of plain files |
 //! | `frozen` | position up to which the log is understood, if the parser refused a frame ([`frozen`]) |
 //! | `quarantine*` | pages that are set aside, and evidence ([`quarantine`]); none while there are no such pages |
+//! | `scrub` | position and findings of the scrub ([`scrub`]) |
 //! | `stored-files` | files that page store and plain store must have ([`stored_files`]) |
 //! | `mismatch-*` | reports of the self-verification, at most [`verify::REPORTS_MAX`] |
 //! | `stopped` | a mismatch stopped the volume; the node does not open it while this is there |
@@ -27,14 +28,16 @@
 //! | [`crate::plain`] | contents of plain files and the queue of their changes | X |
 //! | [`applying`] | page store, checkpoint, list of [`stored_files`] | A |
 //! | [`quarantine`] | pages that cannot be built | |
+//! | [`scrub`] | how far everything that is stored was read | |
 //! | [`export`] | the state that is being exported ([`crate::snapshot`]) | |
 //! | [`verify`] | differences that were found | |
 //! | [`view`] | the moment that readers read | |
 //!
 //! Flows across parts are in modules without state: [`attach`] (servers come and go), [`clean_end`], [`frozen`], [`reads`],
-//! [`server_log`], [`import`], [`plain_files`], [`restored_files`], [`rescue`], [`missing_pages`], [`trace`], [`status`].
+//! [`server_log`], [`import`], [`plain_files`], [`restored_files`], [`rescue`], [`missing_pages`], [`outdated`], [`trace`],
+//! [`status`].
 //!
-//! Threads: device and durable ([`receiving`]), parser and chains ([`indexing`]), plain files, apply ([`applying`]).
+//! Threads: device and durable ([`receiving`]), parser and chains ([`indexing`]), plain files, apply ([`applying`]), scrub.
 //!
 //! Invariants: `A <= P <= W`, `D <= W`, `A <= D`. Nothing above D is ever written to pages or plain files, or returned
 //! by a read. The generation on disk is never older than one that was given out.
@@ -54,6 +57,7 @@ mod imported_server;
 mod indexing;
 mod missing_pages;
 mod notices;
+mod outdated;
 mod plain_files;
 mod quarantine;
 mod reads;
@@ -61,6 +65,7 @@ mod receiving;
 mod rescue;
 mod restored_files;
 mod retention;
+mod scrub;
 mod server_log;
 mod session;
 mod status;
@@ -75,6 +80,7 @@ pub use export::{DamagedPages, Export};
 pub use identity::{Identity, SERVER_NOT_SAID};
 pub use import::{Import, LogShape};
 pub use receiving::{Received, decode_chunk};
+pub use scrub::Check;
 pub use verify::{DIFFERENCES_MAX, REPORTS_MAX};
 pub use view::{Follower, NextRedo};
 
@@ -105,6 +111,7 @@ use redoubt_sync::thread::JoinHandle;
 use redoubt_transport::Packing;
 use redoubt_wire::Seq;
 use rescue::Rebuilding;
+use scrub::Scrub;
 use session::Session;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
@@ -121,6 +128,7 @@ pub struct Volume {
     plain: PlainStore,
     applying: Applying,
     quarantine: QuarantineFile,
+    scrub: Scrub,
     exports: Exports,
     verification: Verification,
     /// The moment that readers read.
@@ -205,6 +213,8 @@ impl Volume {
         let names = (*checkpoint.names).clone();
         let lists_files = files.lists_files();
         let quarantine = QuarantineFile::open(&context, identity.has_quarantine, &names)?;
+        let scrub = Scrub::open(&context);
+        scrub.list_found(&quarantine, &names);
         let volume = Arc::new(Self {
             session: Session::new(&context, identity),
             receiving: Receiving::new(&context, log, applied),
@@ -212,6 +222,7 @@ impl Volume {
             plain: PlainStore::new(home.plain()?),
             applying: Applying::new(&context, store, description, (files, checkpoint)),
             quarantine,
+            scrub,
             exports: Exports::new(&context),
             verification: Verification::new(&context),
             moment: view::CurrentMoment::default(),
@@ -263,7 +274,11 @@ impl Volume {
             ("apply", Self::run_apply),
             ("chains", Self::run_chains),
         ];
-        loops.into_iter().try_for_each(|(what, run)| Self::start_thread(volume, what, run))
+        loops.into_iter().try_for_each(|(what, run)| Self::start_thread(volume, what, run))?;
+        if volume.context.options.scrub.period.is_some() {
+            Self::start_thread(volume, "scrub", Self::run_scrub)?;
+        }
+        Ok(())
     }
 
     /// Removes objects and plain files that are not in the checkpoint: frames after it made them, and will make them
@@ -330,6 +345,7 @@ impl Volume {
             set_quarantine_flag: &|has_quarantine| self.session.set_quarantine(has_quarantine),
             pages: StoredPages { rescue: Some(&Rebuilding(self)), ..self.stored_pages() },
             describe: &describe,
+            examine: &|keys| self.examine(keys),
             on_verify: &on_verify,
         })
     }
@@ -473,6 +489,7 @@ impl Volume {
         self.plain.close();
         self.indexing.close();
         self.applying.close();
+        self.scrub.close();
         self.context.close();
     }
 

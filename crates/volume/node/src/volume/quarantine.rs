@@ -44,7 +44,7 @@ pub struct QuarantineFile {
     context: Arc<Context>,
     /// For the threads that read and build pages.
     pub list: Quarantine,
-    /// Damaged pages that only reads have met. In memory: after a restart, the next read finds them again.
+    /// Damaged pages that only reads and the scrub have met. The scrub keeps them ([`super::scrub`]).
     pub found: Found,
     /// Pages of the last settlement that no server was asked for.
     not_requested: Mutex<Vec<PageKey>>,
@@ -86,7 +86,7 @@ impl QuarantineFile {
         Ok(Self { context, list, found, not_requested, is_flagged: Mutex::new(is_flagged) })
     }
 
-    /// A read has met a damaged page.
+    /// A read, or the scrub, has met a damaged page.
     pub fn note_found(&self, entry: SetAside) {
         let Some(page_no) = entry.page_no else { return };
         let key = PageKey::new(ObjectId(entry.object), page_no);
@@ -99,7 +99,7 @@ impl QuarantineFile {
             file = entry.file,
             page_no,
             reason = entry.reason,
-            "a read found a damaged page that cannot be rebuilt"
+            "a damaged page was found that cannot be rebuilt"
         );
     }
 

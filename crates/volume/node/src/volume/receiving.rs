@@ -359,6 +359,33 @@ impl Receiving {
         &self,
         start: Point,
         end: Seq,
+        each: impl FnMut(Chunk) -> Result<(), NodeError>,
+    ) -> Result<Point, NodeError> {
+        self.read_frames_by(READ_LEN_BYTES, start, end, each)
+    }
+
+    /// The same, with reads of this length, from the drive as far as its caches can be dropped.
+    ///
+    /// # Errors
+    /// As [`Receiving::read_frames`].
+    pub fn read_stored_frames(
+        &self,
+        read_len_bytes: u64,
+        start: Point,
+        end: Seq,
+        each: impl FnMut(Chunk) -> Result<(), NodeError>,
+    ) -> Result<Point, NodeError> {
+        // Frames reach into the next read.
+        let len_bytes = (2 * read_len_bytes).min(end.0.saturating_sub(start.seq.0));
+        self.device.drop_cache(start.seq, len_bytes as usize);
+        self.read_frames_by(read_len_bytes, start, end, each)
+    }
+
+    fn read_frames_by(
+        &self,
+        read_len_bytes: u64,
+        start: Point,
+        end: Seq,
         mut each: impl FnMut(Chunk) -> Result<(), NodeError>,
     ) -> Result<Point, NodeError> {
         let mut at = start;
@@ -377,7 +404,7 @@ impl Receiving {
                 }
                 None => {
                     let have = rest.len() as u64;
-                    let wanted = frame_len.unwrap_or(HEADER_LEN_BYTES as u64).max(READ_LEN_BYTES);
+                    let wanted = frame_len.unwrap_or(HEADER_LEN_BYTES as u64).max(read_len_bytes);
                     let readable_end = damage.as_ref().map_or(end, |(from, _)| *from);
                     let wanted = wanted.min(readable_end.0.saturating_sub(at.seq.0));
                     if wanted <= have {

@@ -56,7 +56,10 @@ fn is_lost(error: &NodeError) -> bool {
 
 impl Volume {
     /// Histories of pages in the log, up to A, and the LSN from which on the log has redo.
-    fn page_histories(&self, damaged: &[&DamagedImage]) -> Result<(Vec<PageHistory>, Lsn), NodeError> {
+    pub(super) fn page_histories(
+        &self,
+        damaged: &[&DamagedImage],
+    ) -> Result<(Vec<PageHistory>, Lsn), NodeError> {
         let owner = |number: usize, path: &[u8], page_no: u32| match damaged.get(number) {
             Some(page) => self.image_owner(page.key, page.format, path, page_no),
             None => ImageOwner::Unknown,
@@ -210,25 +213,33 @@ impl Volume {
     }
 }
 
+impl Volume {
+    /// Lists a damaged page that cannot be rebuilt. `by`: what has found it.
+    pub(super) fn note_found(&self, page: &DamagedImage, file: &str, by: &str, reason: &str) {
+        let space_of = |names: &Namespace| names.object(page.key.object()).map(|object| object.space);
+        let Some(space) = space_of(&self.indexing.names.read()) else { return };
+        let applied = self.applying.applied().get();
+        self.quarantine.note_found(SetAside {
+            object: page.key.object().0,
+            page_no: Some(page.key.page_no()),
+            space: space.unwrap_or(page.page_id.space.0),
+            file: file.to_owned(),
+            lsn: applied.lsn.0,
+            reason: format!("found by {by}, before any change of it was left out: {reason}"),
+            found_at: None,
+            differs: false,
+        });
+    }
+}
+
 /// For reads: a page that cannot be rebuilt is listed. Its next change would set it aside, but there may be none.
 impl Rescue for Volume {
     fn rescue(&self, damaged: &[DamagedImage]) -> Result<Vec<Result<Vec<u8>, NodeError>>, NodeError> {
         let rebuilt = self.rebuild_all(damaged)?;
         for (page, rebuilt) in damaged.iter().zip(&rebuilt) {
-            let Err(NodeError::Page { file, reason, .. }) = rebuilt else { continue };
-            let space_of = |names: &Namespace| names.object(page.key.object()).map(|object| object.space);
-            let Some(space) = space_of(&self.indexing.names.read()) else { continue };
-            let applied = self.applying.applied().get();
-            self.quarantine.note_found(SetAside {
-                object: page.key.object().0,
-                page_no: Some(page.key.page_no()),
-                space: space.unwrap_or(page.page_id.space.0),
-                file: file.clone(),
-                lsn: applied.lsn.0,
-                reason: format!("found by a read, before any change of it was left out: {reason}"),
-                found_at: None,
-                differs: false,
-            });
+            if let Err(NodeError::Page { file, reason, .. }) = rebuilt {
+                self.note_found(page, file, "a read", reason);
+            }
         }
         Ok(rebuilt)
     }

@@ -75,6 +75,7 @@ impl Volume {
             quarantine,
             quarantined,
             unknown_files,
+            scrub: Some(self.scrub_status()),
             log_device: self.receiving.device_status(),
             page_store: self.applying.description.status(
                 &*self.applying.store,
@@ -86,7 +87,7 @@ impl Volume {
     }
 
     /// The first entries, and their number: plain files that are lost, then pages.
-    fn quarantine_status(&self) -> (Vec<QuarantinedPage>, u64) {
+    pub(super) fn quarantine_status(&self) -> (Vec<QuarantinedPage>, u64) {
         let lost = self.lost_files().into_iter().map(|(file, path, reason)| QuarantinedPage {
             file: path,
             object: file.0,

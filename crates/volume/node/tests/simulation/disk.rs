@@ -17,7 +17,9 @@ use redoubt_storage::sim::{SimDisk, SimIo};
 use redoubt_storage::{AlignedBuffer, StorageDir, StorageFile, UntornLimits, WriteOptions};
 use redoubt_sync::{simulation, thread};
 use redoubt_wire::Seq;
+use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -413,6 +415,14 @@ impl PageStore for WatchedStore {
         len_bytes: u32,
     ) -> Result<Vec<RetainedImage>, PageStoreError> {
         self.store.retained_images(object, page_no, len_bytes)
+    }
+
+    fn newest_images(&self, object: ObjectId, pages: Range<u32>, len_bytes: u32) -> BTreeMap<u32, u32> {
+        self.store.newest_images(object, pages, len_bytes)
+    }
+
+    fn drop_cache(&self, object: ObjectId, pages: Range<u32>, len_bytes: u32) {
+        self.store.drop_cache(object, pages, len_bytes);
     }
 
     fn info(&self) -> PageStoreInfo {

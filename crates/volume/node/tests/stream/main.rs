@@ -28,6 +28,7 @@ mod reference;
 mod replay;
 mod rescue;
 mod running;
+mod scrub;
 mod servers;
 mod source;
 mod stored_files;

@@ -11,6 +11,7 @@ fn volume_requests(volume: &str) -> Vec<Request> {
         Request::ExportBegin { volume: volume.clone() },
         Request::ExportFile { volume: volume.clone(), path, with_damaged: false },
         Request::ExportEnd { volume: volume.clone() },
+        Request::VolumeCheck { volume: volume.clone() },
         Request::View { volume, about: ViewRequest::Names { view: 0 } },
     ]
 }
