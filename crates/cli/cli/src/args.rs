@@ -193,6 +193,13 @@ pub struct NodeArguments {
     /// Bytes per second that an export reads while a server writes the volume (1MiB or more).
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_export_rate)]
     pub export_rate: u64,
+    /// Days between the beginnings of two scrubs, which read everything that is stored of a volume (up to 365; 0: only
+    /// `redoubt volume check` does).
+    #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u16).range(0..=365))]
+    pub scrub_days: u16,
+    /// Bytes per second that all scrubs and checks of volumes read at most (1MiB or more).
+    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_export_rate)]
+    pub scrub_rate: u64,
     /// Bytes of redo applied together (1MiB or more) [default: a quarter of --ring].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub batch: Option<u64>,
@@ -360,6 +367,8 @@ pub enum VolumeCommand {
     Import(ImportArguments),
     /// Write a volume as a data directory that a stock server opens.
     Export(ExportArguments),
+    /// Read everything that the node stores of a volume now, and repair or list what is damaged. The server may run.
+    Check(CheckArguments),
 }
 
 #[derive(Args)]
@@ -429,6 +438,15 @@ pub struct ExportArguments {
     /// out and listed, and the exit status is 2. The system tablespace and undo tablespaces are always written.
     #[arg(long)]
     pub with_damaged: bool,
+}
+
+#[derive(Args)]
+pub struct CheckArguments {
+    #[command(flatten)]
+    pub volume: VolumeName,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]

@@ -23,6 +23,9 @@ pub enum CliError {
     /// An export was written, but damaged files or the last commits are missing.
     #[error("{0}")]
     LeftOut(String),
+    /// A volume was checked, and has damage.
+    #[error("{0}")]
+    Damaged(String),
 }
 
 impl CliError {
@@ -39,6 +42,7 @@ impl CliError {
             Self::Client(ClientError::NotBuiltIn(_)) => 2,
             Self::Client(ClientError::OlderCopy(_)) => 4,
             Self::LeftOut(_) => 2,
+            Self::Damaged(_) => 5,
             _ => 1,
         }
     }
@@ -66,5 +70,6 @@ mod tests {
         assert_eq!(status(ClientError::left_out("`redoubt group`", "group")), 2);
         assert_eq!(status(ClientError::TakenOver(String::new())), 3);
         assert_eq!(status(ClientError::OlderCopy(String::new())), 4);
+        assert_eq!(CliError::Damaged(String::new()).exit_status(), 5);
     }
 }

@@ -32,6 +32,7 @@ macro_rules! left_out {
 mod args;
 #[cfg(feature = "certificates")]
 mod certificates;
+mod check;
 #[cfg_attr(not(feature = "experimental-devices"), path = "no_device.rs")]
 mod device;
 #[cfg(feature = "doctor")]
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
             VolumeCommand::Delete(delete) => volume::delete(&delete),
             VolumeCommand::Import(import) => import::run(&import),
             VolumeCommand::Export(export) => export::run(&export),
+            VolumeCommand::Check(arguments) => check::run(&arguments),
         },
     };
     match result {

@@ -12,7 +12,7 @@ use redoubt_console::manual::Manual;
 const NAME: &str = "redoubt";
 
 /// Exit codes of every sub-command; also in `docs/reference/exit-codes.md`.
-const EXIT_STATUS: [(&str, &str); 5] = [
+const EXIT_STATUS: [(&str, &str); 6] = [
     ("0", "Done."),
     ("1", "Failed. One line on standard error says what, where, and what to do."),
     (
@@ -25,6 +25,11 @@ const EXIT_STATUS: [(&str, &str); 5] = [
     (
         "4",
         "`redoubt run`: the node has an older copy of the volume than this data directory knows; see `--accept-older`.",
+    ),
+    (
+        "5",
+        "`redoubt volume check`: the volume has damage that is not repaired, or places that could not be read; they are \
+         listed.",
     ),
 ];
 /// Variables that more than one sub-command reads.

@@ -123,6 +123,9 @@ fn options(arguments: &NodeArguments) -> Result<NodeOptions> {
         options.memory = Arc::new(MemoryBudget::new(limit_bytes));
     }
     options.export_rate_bytes_per_second = arguments.export_rate;
+    let days = u64::from(arguments.scrub_days);
+    options.scrub.period = (days > 0).then(|| Duration::from_secs(days * 24 * 3600));
+    options.scrub.rate_bytes_per_second = arguments.scrub_rate;
     options.batch_len_bytes = arguments.batch.unwrap_or(arguments.ring / 4);
     options.apply_interval = Duration::from_secs(arguments.apply_interval);
     options.pages = page_options(&arguments.pages)?;

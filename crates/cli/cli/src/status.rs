@@ -6,7 +6,7 @@ use crate::show::{bytes, print_json};
 use crate::watch::Watch;
 use redoubt_client::volumes;
 use redoubt_transport::certificate::time_text;
-use redoubt_wire::control::{NodeStatus, QuarantinedPage, VolumeStatus};
+use redoubt_wire::control::{LogDeviceStatus, NodeStatus, QuarantinedPage, ScrubStatus, VolumeStatus};
 use std::time::Duration;
 
 /// Shows a node and its volumes.
@@ -111,8 +111,48 @@ fn print_quarantine(volume: &VolumeStatus) {
     }
 }
 
+fn print_scrub(volume: &VolumeStatus) {
+    if let Some(scrub) = &volume.scrub {
+        scrub_lines(scrub).iter().for_each(|line| say!("{line}"));
+    }
+}
+
+fn scrub_lines(scrub: &ScrubStatus) -> Vec<String> {
+    let last = match (scrub.has_completed, scrub.age_s) {
+        (true, age_s) => format!("complete {} ago", age_text(age_s)),
+        (false, _) if scrub.period_s.is_none() => "never complete".to_owned(),
+        (false, age_s) => format!("not complete since {}", age_text(age_s)),
+    };
+    let every = scrub.period_s.map_or("off".to_owned(), |period_s| format!("every {}", age_text(period_s)));
+    let mut lines = vec![format!("  scrub           {last}; {every} (--scrub-days)")];
+    if !scrub.stage.is_empty() {
+        let (checked, total) = (bytes(scrub.checked_bytes), bytes(scrub.total_bytes));
+        lines.push(format!("                  reads {}: {checked} of about {total}", scrub.stage));
+    }
+    if scrub.unchecked > 0 {
+        let first = &scrub.first_unchecked;
+        lines.push(format!(
+            "                  {} places could not be read, the first: {first}",
+            scrub.unchecked
+        ));
+    }
+    if let Some(damage) = &scrub.log_damage {
+        lines.push(format!("                  the log is damaged: {damage}"));
+    }
+    lines
+}
+
+/// `3 days`, `5 h` or `40 min`.
+fn age_text(seconds: u64) -> String {
+    match seconds {
+        172_800.. => format!("{} days", seconds / 86_400),
+        7200.. => format!("{} h", seconds / 3600),
+        _ => format!("{} min", seconds / 60),
+    }
+}
+
 /// The entries, and the ways to end them.
-fn quarantine_lines(quarantine: &[QuarantinedPage]) -> Vec<String> {
+pub fn quarantine_lines(quarantine: &[QuarantinedPage]) -> Vec<String> {
     let mut lines: Vec<_> = quarantine.iter().map(entry_line).collect();
     let pages = quarantine.iter().filter(|page| page.restore_from.is_none());
     let (needed, others): (Vec<_>, Vec<_>) =
@@ -154,6 +194,23 @@ fn table_of(file: &str) -> String {
     }
 }
 
+fn print_log_device(log: &LogDeviceStatus) {
+    say!(
+        "  log device      {} in {} ({}; units of {} B, up to {} writes in flight)",
+        log.kind,
+        log.directory,
+        log.detail,
+        log.write_unit_bytes,
+        log.max_in_flight
+    );
+    if log.written_per_appended_byte > 0.0 {
+        say!("                  {:.3} bytes written per byte of the stream", log.written_per_appended_byte);
+    }
+    for warning in &log.warnings {
+        say!("                  warning: {warning}");
+    }
+}
+
 /// Prints a volume for people.
 pub fn print_volume(volume: &VolumeStatus) {
     say!("volume {} ({})", volume.name, volume.volume_id);
@@ -188,21 +245,7 @@ pub fn print_volume(volume: &VolumeStatus) {
         format!(", full: waits for {}", volume.ring_waits_for)
     };
     say!("  log buffer      {} of {}{waits}", bytes(volume.ring_used_bytes), bytes(volume.ring_len_bytes));
-    let log = &volume.log_device;
-    say!(
-        "  log device      {} in {} ({}; units of {} B, up to {} writes in flight)",
-        log.kind,
-        log.directory,
-        log.detail,
-        log.write_unit_bytes,
-        log.max_in_flight
-    );
-    if log.written_per_appended_byte > 0.0 {
-        say!("                  {:.3} bytes written per byte of the stream", log.written_per_appended_byte);
-    }
-    for warning in &log.warnings {
-        say!("                  warning: {warning}");
-    }
+    print_log_device(&volume.log_device);
     print_page_store(volume);
     say!(
         "  log index       {} pages, {} runs, {} tables",
@@ -213,6 +256,7 @@ pub fn print_volume(volume: &VolumeStatus) {
     say!("  files           {}", volume.files);
     print_quarantine(volume);
     print_unknown_files(volume);
+    print_scrub(volume);
     for (title, counters) in
         [("node counters", &volume.counters), ("server counters", &volume.server_counters)]
     {
@@ -230,8 +274,8 @@ pub fn print_volume(volume: &VolumeStatus) {
 
 #[cfg(test)]
 mod tests {
-    use super::{quarantine_lines, table_of};
-    use redoubt_wire::control::QuarantinedPage;
+    use super::{quarantine_lines, scrub_lines, table_of};
+    use redoubt_wire::control::{QuarantinedPage, ScrubStatus};
 
     #[test]
     fn file_of_a_quarantined_page_names_its_table() {
@@ -243,6 +287,22 @@ mod tests {
             ("undo001", "tablespace undo001"),
         ] {
             assert_eq!(table_of(file), table);
+        }
+    }
+
+    #[test]
+    fn scrub_of_a_volume_shows_age_and_findings() {
+        let mut scrub = ScrubStatus { period_s: Some(604_800), age_s: 200_000, ..ScrubStatus::default() };
+        assert_eq!(
+            scrub_lines(&scrub),
+            ["  scrub           not complete since 2 days; every 7 days (--scrub-days)"]
+        );
+        scrub.has_completed = true;
+        scrub.stage = "pages".to_owned();
+        scrub.log_damage = Some("cut".to_owned());
+        let lines = scrub_lines(&scrub).join("\n");
+        for part in ["complete 2 days ago", "reads pages", "the log is damaged: cut"] {
+            assert!(lines.contains(part), "{part}: {lines}");
         }
     }
 

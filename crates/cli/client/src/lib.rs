@@ -4,7 +4,8 @@
 //! Reading order:
 //!
 //! * [`control`]: a control connection, its requests and files. [`volumes`]: the state of a node and its volumes.
-//! * [`export`], [`import`]: a volume as a plain data directory, and a data directory as a volume.
+//! * [`export`], [`import`]: a volume as a plain data directory, and a data directory as a volume. [`check`]: reading
+//!   everything that the node stores of a volume.
 //! * [`server`]: the program to start and its settings. [`preload`]: a check that the loader loads the library into it.
 //! * [`attach`]: everything between a data directory and a server that runs on a volume.
 //! * [`local_log`]: a server without a node, its redo log in persistent memory (feature `experimental-devices`).
@@ -16,6 +17,7 @@
 
 pub mod attach;
 pub mod beneath;
+pub mod check;
 pub mod control;
 pub mod credentials;
 mod error;

@@ -9,6 +9,8 @@ use redoubt_wire::control::{NodeStatus, Room, VolumeStatus};
 use redoubt_wire::figures::{Times, bucket_end_micros};
 use std::collections::BTreeMap;
 
+mod scrub;
+
 /// Powers of two of microseconds that are bounds of a histogram: 16 us to 67 s.
 const BOUND_POWERS: std::ops::RangeInclusive<u32> = 4..=26;
 
@@ -100,7 +102,7 @@ const GAUGES: &[Metric] = &[
     Metric {
         name: "redoubt_quarantined_pages",
         kind: Kind::Gauge,
-        help: "Damaged pages that are set aside, or that a read has found; a file whose pages are all set aside counts as one, and so does a lost plain file.",
+        help: "Damaged pages that are set aside, or that a read or the scrub has found; a file whose pages are all set aside counts as one, and so does a lost plain file.",
         values: |volume| one(volume.quarantined as f64),
     },
     Metric {
@@ -298,6 +300,16 @@ const NODE_COUNTERS: &[(&str, &str, &str)] = &[
         "Pages whose stored image was damaged and that were rebuilt.",
     ),
     (
+        "outdated_pages_rebuilt",
+        "redoubt_outdated_pages_rebuilt_total",
+        "Pages of which the drive had an older version, having lost a write, and that were rebuilt.",
+    ),
+    (
+        "scrubbed_bytes",
+        "redoubt_scrubbed_bytes_total",
+        "Bytes of pages, plain files and log that the scrub has read.",
+    ),
+    (
         "pages_verified",
         "redoubt_pages_verified_total",
         "Dropped page writes compared with the node's page and found equal.",
@@ -493,7 +505,7 @@ pub fn render(node: &NodeStatus, at_unix_ms: u64) -> String {
         "When these figures were taken. It stands still if the node does.",
     );
     sample(&mut out, looked_at, &[], at_unix_ms as f64 / 1e3);
-    for metric in GAUGES {
+    for metric in GAUGES.iter().chain(scrub::GAUGES) {
         head(&mut out, metric.name, metric.kind, metric.help);
         for volume in volumes {
             for (labels, value) in (metric.values)(volume) {

@@ -1,4 +1,5 @@
 use super::*;
+use redoubt_wire::control::ScrubStatus;
 use redoubt_wire::figures::{ApplyWorker, ChainClass};
 use std::collections::BTreeSet;
 
@@ -22,6 +23,13 @@ fn volume(name: &str) -> VolumeStatus {
         ]
         .into(),
         server_certificate_expires_s: Some(1_750_000_000),
+        scrub: Some(ScrubStatus {
+            period_s: Some(604_800),
+            age_s: 77,
+            log_damage: Some("cut".to_owned()),
+            unchecked: 3,
+            ..ScrubStatus::default()
+        }),
         w_lsn: 100,
         chain_lengths: vec![
             ChainClass { longest: Some(1), pages: 5 },
@@ -67,6 +75,10 @@ fn a_strict_reader_takes_it_and_finds_what_was_put_in() {
     assert_eq!(found.sum("redoubt_filesystem_free_bytes", &[("directory", "/data")]), 250.0);
     assert_eq!(found.sum("redoubt_filesystem_free_bytes", &[("directory", "/fast")]), 0.0);
     assert_eq!(found.sum("redoubt_node_certificate_expiry_timestamp_seconds", &[]), 1_800_000_000.0);
+    assert_eq!(found.sum("redoubt_scrub_age_seconds", &[one]), 77.0);
+    assert_eq!(found.sum("redoubt_scrub_period_seconds", &[one]), 604_800.0);
+    assert_eq!(found.sum("redoubt_scrub_unchecked_places", &[one]), 3.0);
+    assert_eq!(found.sum("redoubt_log_damaged", &[one]), 1.0);
     let expiry = "redoubt_server_certificate_expiry_timestamp_seconds";
     assert_eq!(found.sum(expiry, &[one]), 1_750_000_000.0);
     assert_eq!(found.sum("redoubt_volume_lsn", &[one, ("position", "received")]), 100.0);
