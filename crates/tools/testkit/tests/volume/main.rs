@@ -3,6 +3,7 @@
 
 mod at_rest;
 mod battery;
+mod check;
 mod crash;
 mod directories;
 mod encrypted;

@@ -19,40 +19,40 @@ use redoubt_workload::server::{Server, ServerConfig};
 use redoubt_workload::sql::execute;
 use serde_json::Value;
 
-const PAGE_LEN_BYTES: usize = 16384;
+pub const PAGE_LEN_BYTES: usize = 16384;
 const INDEX_PAGE: u16 = 17855;
-const VOLUME: &str = "v";
+pub const VOLUME: &str = "v";
 /// A row of the table that is damaged.
 const MARK: &[u8] = b"row of the table that is damaged";
-const GOOD_ROWS: usize = 3000;
+pub const GOOD_ROWS: usize = 3000;
 
-fn config(launcher: Launcher) -> ServerConfig {
+pub fn config(launcher: Launcher) -> ServerConfig {
     let mut config = ServerConfig::new(launcher);
     config.log_file_size_bytes = 16 << 20;
     config.buffer_pool_bytes = 128 << 20;
     config
 }
 
-fn volume(node: &Node) -> Value {
+pub fn volume(node: &Node) -> Value {
     node.status(VOLUME).unwrap()["volumes"][0].clone()
 }
 
-fn sql(server: &Server, statements: &[&str]) {
+pub fn sql(server: &Server, statements: &[&str]) {
     let mut conn = server.connect().unwrap();
     for statement in statements {
         execute(&mut conn, statement).unwrap();
     }
 }
 
-fn wait_for(node: &Node, what: &str, done: impl Fn(&Value) -> bool) -> Value {
+pub fn wait_for(node: &Node, what: &str, done: impl Fn(&Value) -> bool) -> Value {
     poll_until(what, PATIENCE, || Ok(Some(volume(node)).filter(|volume| done(volume)))).unwrap()
 }
 
-fn number(volume: &Value, name: &str) -> u64 {
+pub fn number(volume: &Value, name: &str) -> u64 {
     volume[name].as_u64().unwrap()
 }
 
-fn count(server: &Server, table: &str) -> usize {
+pub fn count(server: &Server, table: &str) -> usize {
     server.query(&format!("SELECT COUNT(*) FROM {table}")).unwrap()[0][0].parse().unwrap()
 }
 
@@ -77,7 +77,7 @@ fn leave_only_stored_pages(server: &Server, node: &Node) {
 }
 
 /// A leaf page of the table in the node's store, not its first or last one.
-fn find_leaf(pages: &Path) -> (PathBuf, u64) {
+pub fn find_leaf(pages: &Path) -> (PathBuf, u64) {
     for entry in std::fs::read_dir(pages).unwrap() {
         let file = entry.unwrap().path();
         if file.extension().is_none_or(|extension| extension != "pages") {
@@ -96,7 +96,7 @@ fn find_leaf(pages: &Path) -> (PathBuf, u64) {
     panic!("no table in {} has the mark", pages.display());
 }
 
-fn damage(pages: &Path) -> u64 {
+pub fn damage(pages: &Path) -> u64 {
     let (file, page_no) = find_leaf(pages);
     let file = File::options().write(true).open(file).unwrap();
     file.write_all_at(b"damaged", page_no * PAGE_LEN_BYTES as u64 + 2000).unwrap();
@@ -129,10 +129,10 @@ fn check_export(node: &Node, good_rows: usize) {
 }
 
 /// Without a journal, from which a page would be rebuilt.
-const NODE_ARGS: [&str; 5] = ["--apply-interval", "1", "--page-protection", "atomic", "--pretend-atomic"];
+pub const NODE_ARGS: [&str; 5] = ["--apply-interval", "1", "--page-protection", "atomic", "--pretend-atomic"];
 
 /// A server with the good table and the bad one, of which the node has only stored pages.
-fn server_with_tables(node: &Node) -> Server {
+pub fn server_with_tables(node: &Node) -> Server {
     let server = Server::create(config(node.launcher(VOLUME, Verify::Off))).unwrap();
     let mark = std::str::from_utf8(MARK).unwrap();
     sql(
