@@ -244,10 +244,12 @@ impl Page<'_> {
                 left_out -= entries.len();
                 continue;
             };
-            let Body::Image { chunk, offset, len, .. } = entry.body else { return Ok(()) };
+            let Body::Image { chunk, offset, len, is_recovered, .. } = entry.body else { return Ok(()) };
             let chunks = table.chunks();
             let image = resolve(&chunks, chunk, offset, len).ok_or("it is not in the log buffer")?;
-            return check_image(self.format, self.page_id, image, lsn_min);
+            // MySQL fills pages without redo, under an LSN that says nothing. The position in the stream counts then.
+            let has_own_lsn = self.format.family != Family::MySql || is_recovered;
+            return check_image(self.format, self.page_id, image, has_own_lsn.then_some(lsn_min));
         }
         Ok(())
     }
@@ -258,8 +260,8 @@ impl Page<'_> {
     }
 }
 
-/// Checks an image of the server: checksum, identity, and an LSN not below `lsn_min`.
-fn check_image(format: Format, page_id: PageId, image: &[u8], lsn_min: Lsn) -> Result<(), String> {
+/// Checks an image of the server: checksum, identity, and an LSN not below `lsn_min`, if it is given.
+fn check_image(format: Format, page_id: PageId, image: &[u8], lsn_min: Option<Lsn>) -> Result<(), String> {
     format.verify(image).map_err(|error| error.to_string())?;
     let unpacked = if format.is_page_compressed_image(image) {
         format.decompress(image).map_err(|error| error.to_string())?
@@ -277,10 +279,10 @@ fn check_image(format: Format, page_id: PageId, image: &[u8], lsn_min: Lsn) -> R
         return Err(format!("it names page {named}"));
     }
     let lsn = page_lsn(format.family, image).unwrap_or_default();
-    if lsn < lsn_min {
-        return Err(format!("its LSN {lsn} is below {lsn_min}"));
+    match lsn_min {
+        Some(lsn_min) if lsn < lsn_min => Err(format!("its LSN {lsn} is below {lsn_min}")),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn is_verify(entry: &Entry) -> bool {

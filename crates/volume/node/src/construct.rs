@@ -153,6 +153,8 @@ pub struct VerifyCase<'a> {
     pub lsn: Lsn,
     /// Digest of the server's page.
     pub digest: u32,
+    /// LSN of the stream at the comparison.
+    pub stream_lsn: Lsn,
     /// See [`Body::Verify`].
     pub heals: bool,
     /// Our page at that point.
@@ -239,7 +241,8 @@ impl Builder {
                 Body::Verify { digest, heals } => {
                     if let Some(on_verify) = &mut on_verify {
                         let (lsn, digest, heals) = (entry.start_lsn, *digest, *heals);
-                        let case = VerifyCase { lsn, digest, heals, page: &self.page };
+                        let case =
+                            VerifyCase { lsn, digest, stream_lsn: entry.end_lsn, heals, page: &self.page };
                         on_verify(self, case).map_err(|reason| self.error(reason))?;
                     }
                 }
@@ -390,7 +393,7 @@ pub fn construct_in_laps(
 ) -> Result<Vec<u8>, NodeError> {
     let mut chains = chains_of(index.tables_of(key), key, limit);
     laps.lap(Part::Index);
-    if let Some(entry) = pages.set_aside(key).filter(|entry| entry.differs) {
+    if let Some(entry) = pages.set_aside(key).filter(|entry| entry.differs.is_some()) {
         let differs_at = entry.differs_at();
         let renews = |entry: &Entry| renews_page(entry, differs_at);
         let renewed = chains.iter().rposition(|chain| chain.entries.iter().any(renews));

@@ -119,8 +119,8 @@ impl<'v> Parser<'v> {
             StreamFrame::Scrub { path, page_no, pages, lsn } => {
                 self.scrub(path, page_no..page_no.saturating_add(pages), lsn, &table)?;
             }
-            StreamFrame::Verify(verify) => self.verify(&verify, false, &table, &mut outcome)?,
-            StreamFrame::VerifyOrHeal(verify) => self.verify(&verify, true, &table, &mut outcome)?,
+            StreamFrame::Verify(verify) => self.verify(chunk, &verify, false, &table, &mut outcome)?,
+            StreamFrame::VerifyOrHeal(verify) => self.verify(chunk, &verify, true, &table, &mut outcome)?,
             StreamFrame::Counters(counters) => outcome.counters = Some(counters),
             StreamFrame::Trace(samples) => outcome.trace = samples,
             StreamFrame::Write { path, offset_bytes, data } => {
@@ -413,6 +413,7 @@ impl<'v> Parser<'v> {
 
     fn verify(
         &mut self,
+        chunk: &Chunk,
         verify: &Verify<'_>,
         heals: bool,
         table: &Arc<Table>,
@@ -420,7 +421,8 @@ impl<'v> Parser<'v> {
     ) -> Result<(), NodeError> {
         let Some(key) = self.key_of(verify.path, verify.page_no)? else { return Ok(()) };
         let body = Body::Verify { digest: verify.digest, heals };
-        self.index.insert(table, key, Entry { start_lsn: verify.lsn, end_lsn: verify.lsn, body });
+        let end_lsn = chunk.start.lsn.max(verify.lsn);
+        self.index.insert(table, key, Entry { start_lsn: verify.lsn, end_lsn, body });
         outcome.verifies += 1;
         Ok(())
     }

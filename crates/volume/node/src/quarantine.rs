@@ -68,9 +68,30 @@ pub struct SetAside {
     /// Of pages that a file lacked at a start: A at that time. While A is the same, no record was left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found_at: Option<u64>,
-    /// It was built, and differed from the server's at [`SetAside::lsn`]: an image must be whole, and not older.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub differs: bool,
+    /// It was built, and differed from the server's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub differs: Option<Difference>,
+}
+
+/// Newest comparison in which a page differed. Comparisons are not in the log: redo or an image that ends the quarantine
+/// must come later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// LSN on the server's page: an image of it must not be older.
+    pub page_lsn: u64,
+    /// LSN of the stream at the comparison: an image or redo from before has come to the content that differed.
+    pub stream_lsn: u64,
+}
+
+impl Difference {
+    /// Of two of the same page, what is to be after both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            page_lsn: self.page_lsn.max(other.page_lsn),
+            stream_lsn: self.stream_lsn.max(other.stream_lsn),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -91,7 +112,7 @@ pub struct DamagedPage {
     /// See [`SetAside::found_at`].
     pub found_at: Option<Seq>,
     /// See [`SetAside::differs`].
-    pub differs: bool,
+    pub differs: Option<Difference>,
     /// Start of the first record that is left out. Of a page that differs: LSN of the server's.
     pub lsn: Lsn,
     /// Why it cannot be built.
@@ -216,7 +237,11 @@ impl Contents {
         }
         if let Some(page_no) = entry.page_no {
             let key = PageKey::new(object, page_no);
-            if self.pages.contains_key(&key) {
+            if let Some(known) = self.pages.get_mut(&key) {
+                known.differs = match (known.differs, entry.differs) {
+                    (Some(known), Some(newer)) => Some(known.and(newer)),
+                    (known, newer) => known.or(newer),
+                };
                 return;
             }
             let of_object =
@@ -229,7 +254,7 @@ impl Contents {
                 self.pages.insert(key, entry);
                 return;
             }
-            (entry.page_no, entry.found_at, entry.differs) = (None, None, false);
+            (entry.page_no, entry.found_at, entry.differs) = (None, None, None);
             entry.reason =
                 format!("too many of its pages are damaged, the last one page {page_no}: {}", entry.reason);
         }
@@ -369,9 +394,9 @@ impl SetAside {
         self.space == 0 || (self.file != UNKNOWN_FILE && is_needed_to_start(&self.file))
     }
 
-    /// LSN of the server's page from which this one differs.
+    /// LSN of the stream at the newest comparison in which it differed.
     pub fn differs_at(&self) -> Option<Lsn> {
-        self.differs.then_some(Lsn(self.lsn))
+        self.differs.map(|difference| Lsn(difference.stream_lsn))
     }
 
     /// Reason for the error that a read of the page gets.

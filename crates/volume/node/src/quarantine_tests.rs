@@ -11,7 +11,7 @@ fn page(object: u32, page_no: u32, is_whole_object: bool) -> DamagedPage {
         page_id: PageId { space: SpaceId(object + 4), page_no: PageNo(page_no) },
         is_whole_object,
         found_at: None,
-        differs: false,
+        differs: None,
         lsn: Lsn(u64::from(page_no) + 1000),
         reason: format!("reason of {object}:{page_no}"),
         evidence: None,
@@ -53,6 +53,21 @@ fn damaged_quarantine_file_does_not_panic() {
         if let Ok(contents) = Contents::decode(&bytes) {
             assert!(contents.len() <= 40, "seed {seed}");
         }
+    }
+}
+
+#[test]
+fn later_difference_of_a_page_that_is_set_aside_counts() {
+    let at = |page_lsn, stream_lsn| Some(Difference { page_lsn, stream_lsn });
+    let differing = |difference| DamagedPage { differs: difference, ..page(1, 2, false) };
+    let after =
+        |contents: &Contents, difference| contents.after(&set_aside([differing(difference)]), &[], &file_of);
+    let differs = |contents: &Contents| contents.entries().next().and_then(|entry| entry.differs);
+    // Also of a page that is there for another reason.
+    for first in [None, at(10, 20)] {
+        let contents = after(&after(&Contents::default(), first), at(5, 30));
+        assert_eq!(differs(&contents), first.map_or(at(5, 30), |_| at(10, 30)));
+        assert_eq!(differs(&after(&contents, None)), differs(&contents));
     }
 }
 
@@ -170,7 +185,7 @@ fn found_pages_are_listed_once_and_until_they_are_whole() {
         lsn: 7,
         reason: "rotten".to_owned(),
         found_at: None,
-        differs: false,
+        differs: None,
     };
     found.remove(key(1));
     assert!(found.add(key(1), entry(1)) && !found.add(key(1), entry(1)) && found.add(key(2), entry(2)));

@@ -53,7 +53,7 @@ impl<'w> Work<'w> {
             page_id,
             is_whole_object: true,
             found_at: None,
-            differs: false,
+            differs: None,
             lsn: first.map_or(Lsn(0), |entry| entry.start_lsn),
             reason: reason.to_owned(),
             evidence: None,
@@ -73,7 +73,7 @@ impl<'w> Work<'w> {
             page_id: page.page_id,
             is_whole_object: false,
             found_at: None,
-            differs: false,
+            differs: None,
             lsn: page.entries().next().map_or(Lsn(0), |entry| entry.start_lsn),
             reason,
             evidence,
@@ -180,8 +180,8 @@ impl<'w> Work<'w> {
     /// only a sound image of it.
     fn build_anew(&self, page: &Page<'_>, first: usize) -> Result<Option<Vec<u8>>, Failure> {
         let set_aside = self.output.pages.set_aside(page.key);
-        if let Some(differing) = set_aside.filter(|entry| entry.differs)
-            && let Err(fault) = page.check_image(first, Lsn(differing.lsn))
+        if let Some(difference) = set_aside.and_then(|entry| entry.differs)
+            && let Err(fault) = page.check_image(first, Lsn(difference.page_lsn))
         {
             tracing::error!(event = "server_image_refused", page = %page.page_id, fault, "the server's image of a page that differs is not taken");
             return Err(Failure::Lost(format!("the server's image of it is not taken: {fault}")));

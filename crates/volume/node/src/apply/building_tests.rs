@@ -84,7 +84,7 @@ impl Fixture {
             page_id: PageId { space: SpaceId(5), ..id(page_no) },
             is_whole_object: false,
             found_at: None,
-            differs: false,
+            differs: None,
             lsn: Lsn(10),
             reason: "rotten".to_owned(),
             evidence: None,

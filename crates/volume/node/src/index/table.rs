@@ -52,7 +52,8 @@ pub enum Body {
     /// The server freed the page and overwrote it with zeros: nothing of its content may remain, unless it was changed
     /// after the entry's LSN.
     Scrub,
-    /// The server dropped a write of the page: compare.
+    /// The server dropped a write of the page: compare. The entry's start is the LSN on that page, its end the LSN of the
+    /// stream at the comparison.
     Verify {
         /// Digest of the server's page.
         digest: u32,

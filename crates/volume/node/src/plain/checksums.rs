@@ -52,8 +52,6 @@ struct Known {
     is_saved: bool,
     /// The file was at rest: the checksum is saved even if the file is short.
     rests: bool,
-    /// If the contents differ, they are damaged.
-    is_certain: bool,
 }
 
 #[derive(Default)]
@@ -143,8 +141,7 @@ impl Checksums {
                 state.is_new |= checksum.len_bytes >= SAVED_FROM_BYTES;
                 let known = state.known.get(&file);
                 let is_saved = known.is_some_and(|known| known.is_saved);
-                let is_certain = known.is_none_or(|known| known.is_certain);
-                state.known.insert(file, Known { checksum, is_saved, rests: false, is_certain });
+                state.known.insert(file, Known { checksum, is_saved, rests: false });
             }
             return Ok(Some(checksum));
         }
@@ -173,7 +170,7 @@ impl Checksums {
     pub fn begin_scrub(&self, file: FileId) -> Option<Checksum> {
         let mut state = self.state.lock();
         state.scrubbed = Some((file, u64::MAX));
-        state.known.get(&file).filter(|known| known.is_certain).map(|known| known.checksum)
+        state.known.get(&file).map(|known| known.checksum)
     }
 
     /// The scrub has read the file up to here. Its contents differ from `expected`, which is still its checksum: calls
@@ -198,7 +195,7 @@ impl Checksums {
         let is_longer = known.is_none_or(|known| known.checksum.len_bytes <= checksum.len_bytes);
         if is_unchanged && is_longer && checksum.len_bytes > 0 {
             let is_saved = known.is_some_and(|known| known.is_saved);
-            state.known.insert(file, Known { checksum, is_saved, rests: true, is_certain: true });
+            state.known.insert(file, Known { checksum, is_saved, rests: true });
             state.is_new = true;
         }
         is_unchanged
@@ -275,6 +272,9 @@ impl Checksums {
             Err(error) if error.is_unusable_file() => return discard(&error),
             Err(error) => return Err(error),
         };
+        if !is_certain {
+            return discard(&"it is of an earlier build");
+        }
         let saved: Saved = match serde_json::from_slice(&body) {
             Ok(Saved { format: FORMAT, files }) => Saved { format: FORMAT, files },
             Ok(Saved { format, .. }) => return discard(&format!("its format is {format}")),
@@ -288,7 +288,7 @@ impl Checksums {
                 let checksum = Checksum { len_bytes, crc };
                 // A short file is only listed because it was at rest.
                 let rests = len_bytes < SAVED_FROM_BYTES;
-                self.state.lock().known.insert(file, Known { checksum, is_saved: true, rests, is_certain });
+                self.state.lock().known.insert(file, Known { checksum, is_saved: true, rests });
                 continue;
             }
             // No later change discards it, and it may be untrue then.

@@ -14,19 +14,23 @@ fn folder(disk: &SimDisk) -> Folder {
 
 #[test]
 fn shortened_file_of_an_earlier_build_is_not_lost() {
-    let disk = SimDisk::new(1);
-    let before = store(&disk);
-    before.execute(&Change::Create(FILE)).unwrap();
-    before.write(FILE, 0, &random(LONG, 1)).unwrap();
-    before.sync().unwrap();
-    before.checksum(FILE).unwrap();
-    before.save_checksums();
-    // The earlier build has executed a truncation, and A has passed it.
-    disk.open("00000007").unwrap().set_len(100).unwrap();
     for finds_losses in [false, true] {
+        let disk = SimDisk::new(1);
+        let before = store(&disk);
+        before.execute(&Change::Create(FILE)).unwrap();
+        before.write(FILE, 0, &random(LONG, 1)).unwrap();
+        before.sync().unwrap();
+        before.checksum(FILE).unwrap();
+        before.save_checksums();
+        // The earlier build has executed a truncation, and A has passed it.
+        disk.open("00000007").unwrap().set_len(100).unwrap();
         let store = PlainStore::new(folder(&disk));
         store.load_checksums(finds_losses).unwrap();
         assert_eq!(store.all_lost().len(), usize::from(finds_losses));
+        // The next start is one of this build.
+        let next = PlainStore::new(folder(&disk));
+        next.load_checksums(true).unwrap();
+        assert!(finds_losses || next.all_lost().is_empty());
     }
 }
 

@@ -119,6 +119,9 @@ fn is_past_end(names: &Namespace, key: PageKey) -> bool {
     u64::from(key.page_no()) * page_len >= names.len_bytes_of_object(key.object())
 }
 
+/// Examines pages that may be older versions than must be stored.
+type Examine<'v> = &'v (dyn Fn(&[PageKey]) -> Result<Vec<Suspect>, NodeError> + Sync);
+
 /// The other parts that applying uses.
 #[derive(Clone, Copy)]
 pub struct Sources<'v> {
@@ -139,7 +142,7 @@ pub struct Sources<'v> {
     /// Identity and format of a page, for the workers.
     pub describe: &'v (dyn Fn(PageKey) -> Option<Described> + Sync),
     /// Examines pages that may be older versions than must be stored ([`super::outdated`]).
-    pub examine: &'v (dyn Fn(&[PageKey]) -> Result<Vec<Suspect>, NodeError> + Sync),
+    pub examine: Examine<'v>,
     /// Takes the comparisons.
     pub on_verify: OnVerify<'v>,
 }
@@ -165,6 +168,8 @@ pub struct Applying {
     suspects: Mutex<Vec<PageKey>>,
     /// Suspects that could not be examined.
     pub unexamined: AtomicU64,
+    /// The newest work was repairs or suspects.
+    has_repaired: AtomicBool,
     /// Repairs, or suspects, are under way.
     is_repairing: AtomicBool,
     /// Objects whose files were cut at or before A, to be cut in the page store.
@@ -191,6 +196,7 @@ impl Applying {
             repairs: Mutex::default(),
             suspects: Mutex::default(),
             unexamined: AtomicU64::new(0),
+            has_repaired: AtomicBool::new(false),
             is_repairing: AtomicBool::new(false),
             cuts: Mutex::default(),
         }
@@ -290,18 +296,25 @@ impl Applying {
 
     /// Next work of the apply thread: repairs, or the head table once it is closed.
     fn next_work(&self, sources: &Sources<'_>) -> Option<Work> {
-        if !self.repairs.lock().is_empty() {
-            return Some(Work::Repairs);
-        }
-        if !self.suspects.lock().is_empty() {
-            return Some(Work::Suspects);
+        let head = sources.indexing.index.head();
+        let has_table = head.is_some_and(|table| table.state() == TableState::Closed);
+        // In turn: a drive that has lost many writes must not hold the server back.
+        if !(has_table && self.has_repaired.swap(false, Ordering::Relaxed)) {
+            for (is_empty, work) in [
+                (self.repairs.lock().is_empty(), Work::Repairs),
+                (self.suspects.lock().is_empty(), Work::Suspects),
+            ] {
+                if !is_empty {
+                    self.has_repaired.store(true, Ordering::Relaxed);
+                    return Some(work);
+                }
+            }
         }
         let removable = sources.exports.take_removable();
         if !removable.is_empty() {
             return Some(Work::Removals(removable));
         }
-        let head = sources.indexing.index.head();
-        if head.is_some_and(|table| table.state() == TableState::Closed) {
+        if has_table {
             return Some(Work::Tables);
         }
         self.next_cuts(sources).map(Work::Cuts)
@@ -529,7 +542,9 @@ impl Applying {
         let mut repairs = std::mem::take(&mut *self.repairs.lock());
         repairs.sort_unstable();
         repairs.dedup();
-        for key in repairs {
+        for &key in &repairs {
+            // Each may need the whole log.
+            self.context.check_running()?;
             let Some((page_id, Some(flags))) = (sources.describe)(key) else { continue };
             // Whole by now, if its table was applied meanwhile; otherwise rebuilt once more, as of A, where this
             // thread stands.
@@ -547,8 +562,8 @@ impl Applying {
             sources.quarantine.found.remove(key);
             tracing::info!(event = "damaged_page_rewritten", volume = self.context.name, page = %page_id, "damaged page written again");
         }
-        // Those reads have noted the damage once more.
-        self.repairs.lock().clear();
+        // Those reads have noted the damage once more. Others have come meanwhile.
+        self.repairs.lock().retain(|key| repairs.binary_search(key).is_err());
         Ok(())
     }
 
@@ -577,7 +592,7 @@ impl Applying {
                         page_id,
                         is_whole_object: false,
                         found_at: None,
-                        differs: false,
+                        differs: None,
                         lsn,
                         reason: format!("the drive has an older version of it, and lost a write. It cannot be rebuilt: {reason}"),
                         evidence: None,

@@ -156,7 +156,8 @@ fn put_aside(
 /// The stored pages for a state as of `point`. A page that was set aside later was whole then.
 fn as_of(pages: StoredPages<'_>, key: PageKey, point: Point) -> StoredPages<'_> {
     match pages.set_aside(key) {
-        Some(entry) if entry.page_no.is_some() && Lsn(entry.lsn) >= point.lsn => {
+        // Not so if it differed: only the comparison came later.
+        Some(entry) if entry.page_no.is_some() && entry.differs.is_none() && Lsn(entry.lsn) >= point.lsn => {
             StoredPages { quarantine: None, ..pages }
         }
         _ => pages,

@@ -105,9 +105,9 @@ use quarantine::QuarantineFile;
 use receiving::{Receiving, Recovered};
 use redoubt_pagestore::PageStore;
 use redoubt_redo::Lsn;
-use redoubt_sync::Mutex;
 use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_sync::thread::JoinHandle;
+use redoubt_sync::{Mutex, time};
 use redoubt_transport::Packing;
 use redoubt_wire::Seq;
 use rescue::Rebuilding;
@@ -368,6 +368,18 @@ impl Volume {
     fn wait_recovered(&self) -> bool {
         let recovered = Seq(self.recovered_seq.load(Ordering::Acquire));
         self.indexing.parsed().wait_for(recovered, None) == WaitEnd::Reached
+    }
+
+    /// Whether [`Volume::wait_recovered`] would not wait.
+    fn has_parsed_recovered(&self) -> bool {
+        self.indexing.parsed().get().seq >= Seq(self.recovered_seq.load(Ordering::Acquire))
+    }
+
+    /// All changes of plain files that the log had at the start are made again.
+    fn has_executed_recovered(&self) -> bool {
+        let recovered = Seq(self.recovered_seq.load(Ordering::Acquire));
+        self.has_parsed_recovered()
+            && self.plain.wait_executed(recovered, Some(time::now())) == WaitEnd::Reached
     }
 
     /// Waits until everything before `point` is in pages and plain files.

@@ -181,10 +181,10 @@ impl QuarantineFile {
                 volume,
                 file = entry.file,
                 page_no = entry.page_no,
-                differed = entry.differs,
+                differed = entry.differs.is_some(),
                 "page leaves the quarantine"
             );
-            if entry.differs && damage.renewed.iter().any(|key| page_key(entry) == Some(*key)) {
+            if entry.differs.is_some() && damage.renewed.iter().any(|key| page_key(entry) == Some(*key)) {
                 add(&self.context.counters.pages_healed, 1);
             }
             let name = evidence_name(entry.space, entry.page_no);

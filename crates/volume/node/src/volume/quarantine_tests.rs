@@ -54,7 +54,7 @@ fn damage(object: ObjectId, pages: impl IntoIterator<Item = u32>) -> Damage {
         page_id: PageId::new(5, page_no),
         is_whole_object: false,
         found_at: None,
-        differs: false,
+        differs: None,
         lsn: Lsn(10),
         reason: "rotten".to_owned(),
         evidence: None,
@@ -132,7 +132,7 @@ fn pages_that_reads_have_found_count_once() {
             lsn: 7,
             reason: "rotten".to_owned(),
             found_at: None,
-            differs: false,
+            differs: None,
         });
     }
     assert_eq!((quarantine.count(), quarantine.status().1), (2, 2));

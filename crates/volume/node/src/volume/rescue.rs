@@ -227,7 +227,7 @@ impl Volume {
             lsn: applied.lsn.0,
             reason: format!("found by {by}, before any change of it was left out: {reason}"),
             found_at: None,
-            differs: false,
+            differs: None,
         });
     }
 }

@@ -261,10 +261,16 @@ impl Volume {
     /// None.
     pub(super) fn run_scrub(&self) -> Result<(), NodeError> {
         let options = &self.context.options.scrub;
-        let Some(period) = options.period else { return Ok(()) };
         if !self.wait_recovered() {
             return Ok(());
         }
+        let Some(period) = options.period else {
+            while self.scrub.wait(IDLE_SAVE_INTERVAL) {
+                self.save_changed_findings();
+            }
+            self.save_changed_findings();
+            return Ok(());
+        };
         self.plain.track_changes();
         let mut delay = options.first_delay;
         while self.scrub.wait(delay) {
@@ -288,8 +294,18 @@ impl Volume {
         // Otherwise the end of a node with many volumes would take long.
         if self.scrub.with_state(|state| state.record.place.is_some()) {
             self.save_scrub();
+        } else {
+            self.save_changed_findings();
         }
         Ok(())
+    }
+
+    /// A page that was repaired since must not be listed after a restart.
+    fn save_changed_findings(&self) {
+        let found = self.quarantine.found.entries();
+        if self.scrub.with_state(|state| state.record.found != found) {
+            self.save_scrub();
+        }
     }
 
     fn is_checked(&self) -> bool {
@@ -301,16 +317,20 @@ impl Volume {
             let record = &mut state.record;
             let is_due = record.begun_s.is_none_or(|begun_s| begun_s >= period.as_secs());
             match &record.place {
-                Some(place) => Some((place.clone(), record.checked_bytes)),
+                Some(place) => {
+                    let unchecked = (record.unchecked, record.first_unchecked.clone());
+                    Some((place.clone(), record.checked_bytes, unchecked))
+                }
                 None if is_due => {
                     record.begun_s = Some(0);
-                    Some((Place::default(), 0))
+                    Some((Place::default(), 0, Default::default()))
                 }
                 None => None,
             }
         });
-        if let Some((place, checked_bytes)) = place {
+        if let Some((place, checked_bytes, (unchecked, first))) = place {
             let mut pass = self.begin_pass(place, checked_bytes);
+            pass.set_unchecked(unchecked, first);
             tracing::info!(
                 event = "scrub_begins",
                 volume = self.context.name,
@@ -398,6 +418,7 @@ impl Volume {
         }
         *tries = 0;
         tracing::warn!(event = "scrub_left_out", volume = self.context.name, %error, "the scrub cannot read a place and leaves it out");
+        self.list_unsettled(pass, error);
         pass.skip(error);
         Duration::ZERO
     }
@@ -408,6 +429,12 @@ impl Volume {
     /// [`NodeError::NotNow`] if another one is under way; [`NodeError::Stopped`].
     pub fn begin_check(&self) -> Result<Check, NodeError> {
         self.context.check_running()?;
+        if !self.has_parsed_recovered() {
+            let name = &self.context.name;
+            return Err(NodeError::NotNow(format!(
+                "volume {name} still reads its log; try again when that is done"
+            )));
+        }
         let is_checked = Arc::clone(&self.scrub.is_checked);
         if is_checked.swap(true, Ordering::AcqRel) {
             return Err(NodeError::NotNow(format!(
@@ -528,6 +555,9 @@ impl Volume {
     /// Computes the checksums of short plain files that have come to rest.
     fn add_short_checksums(&self) {
         self.plain.forget_changes();
+        if !self.has_exact_files() {
+            return;
+        }
         let files: Vec<FileId> = {
             let names = self.indexing.names.read();
             let plain = names.files().filter(|(_, entry)| !entry.tablespace);

@@ -33,7 +33,7 @@ fn record() -> Record {
             lsn: 6,
             reason: "damaged".to_owned(),
             found_at: None,
-            differs: false,
+            differs: None,
         }],
     }
 }

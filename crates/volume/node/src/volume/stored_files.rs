@@ -169,7 +169,7 @@ impl Short {
             page_id: PageId::new(space, page_no),
             is_whole_object,
             found_at: can_return.then_some(applied.seq),
-            differs: false,
+            differs: None,
             // Before A: in the state at A it is not whole.
             lsn: Lsn(applied.lsn.0.saturating_sub(1)),
             reason: reason.clone(),

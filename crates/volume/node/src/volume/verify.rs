@@ -23,7 +23,7 @@ use crate::counters::add;
 use crate::error::NodeError;
 use crate::home::Folder;
 use crate::index::PageKey;
-use crate::quarantine::{Damage, DamagedPage, PAGES_OF_OBJECT_MAX};
+use crate::quarantine::{Damage, DamagedPage, Difference, PAGES_OF_OBJECT_MAX};
 use redoubt_page::Format;
 use redoubt_page::format::page_lsn;
 use redoubt_redo::{Family, Lsn, PageId};
@@ -67,7 +67,7 @@ pub struct Mismatch {
 
 /// The node's page, where it differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Difference {
+struct Compared {
     lsn: Lsn,
     digest: u32,
 }
@@ -121,9 +121,13 @@ impl Volume {
             "it differs from the server's at LSN {}; the server is asked for the page, and sends it at once or with the next write",
             case.lsn
         );
-        let noted = self.verification.note(key, case.lsn);
+        let mut noted = self.verification.note(key, case.lsn);
+        // Also if they come slowly, and are not healed.
+        if noted == Noted::New && self.differing_pages() >= DIFFERENCES_MAX {
+            noted = Noted::TooMany;
+        }
         if noted == Noted::Again {
-            self.set_aside_differing(builder, key, case.lsn, &reason);
+            self.set_aside_differing(builder, key, case, &reason);
             return Err(reason);
         }
         add(&self.context.counters.page_mismatches, 1);
@@ -131,12 +135,12 @@ impl Volume {
         if noted == Noted::TooMany {
             let seconds = DIFFERENCES_WINDOW.as_secs();
             self.stop_for_difference(&format!(
-                "{report}. It is the last of more than {DIFFERENCES_MAX} pages that differed within {seconds} s, which is more than \
-                 `redoubt run --on-difference heal` heals: they have a common cause, such as a defect of Redoubt"
+                "{report}. It is the last of more than {DIFFERENCES_MAX} pages that differed within {seconds} s or are not healed, which \
+                 is more than `redoubt run --on-difference heal` heals: they have a common cause, such as a defect of Redoubt"
             ));
             return Err(reason);
         }
-        self.set_aside_differing(builder, key, case.lsn, &reason);
+        self.set_aside_differing(builder, key, case, &reason);
         Err(reason)
     }
 
@@ -160,15 +164,21 @@ impl Volume {
         }
     }
 
+    /// Pages that are in quarantine because they differ.
+    fn differing_pages(&self) -> usize {
+        let contents = self.quarantine.list.contents();
+        contents.entries().filter(|entry| entry.differs.is_some()).count()
+    }
+
     /// The page goes into the quarantine, durably, and the server is asked for it.
-    fn set_aside_differing(&self, builder: &Builder, key: PageKey, lsn: Lsn, reason: &str) {
+    fn set_aside_differing(&self, builder: &Builder, key: PageKey, case: &VerifyCase<'_>, reason: &str) {
         let page = DamagedPage {
             key,
             page_id: builder.page_id,
             is_whole_object: false,
             found_at: None,
-            differs: true,
-            lsn,
+            differs: Some(Difference { page_lsn: case.lsn.0, stream_lsn: case.stream_lsn.0 }),
+            lsn: case.lsn,
             reason: reason.to_owned(),
             evidence: None,
         };
@@ -203,7 +213,7 @@ impl Verification {
     }
 
     /// Compares. Counts what is no difference.
-    fn compare(&self, builder: &Builder, case: &VerifyCase<'_>) -> Option<Difference> {
+    fn compare(&self, builder: &Builder, case: &VerifyCase<'_>) -> Option<Compared> {
         let counters = &self.context.counters;
         let lsn = page_lsn(builder.format.family, case.page).unwrap_or_default();
         if lsn > case.lsn {
@@ -221,7 +231,7 @@ impl Verification {
             add(&counters.pages_verified, 1);
             return None;
         }
-        Some(Difference { lsn, digest })
+        Some(Compared { lsn, digest })
     }
 
     fn note(&self, key: PageKey, lsn: Lsn) -> Noted {
@@ -251,7 +261,7 @@ impl Verification {
         builder: &Builder,
         case: &VerifyCase<'_>,
         path: &str,
-        Difference { lsn: ours_lsn, digest: ours }: Difference,
+        Compared { lsn: ours_lsn, digest: ours }: Compared,
     ) -> String {
         let (page, lsn) = (builder.page_id, case.lsn);
         let (volume, differs) =

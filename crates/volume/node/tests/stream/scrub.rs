@@ -66,6 +66,30 @@ fn check_repairs_a_flipped_byte() {
 }
 
 #[test]
+fn check_repairs_each_of_several_damaged_pages() {
+    const PAGES: std::ops::Range<u32> = 3..7;
+    let mut prepared = prepare(PageProtection::Atomic, 20);
+    let mut running = start(&mut prepared, 11);
+    for page_no in PAGES {
+        let wire = prepared.stream.change(page_no, b"whole");
+        running.send(&prepared.stream, &wire);
+    }
+    running.control.wait_applied(prepared.stream.lsn.0);
+    let whole = std::fs::read(prepared.file()).unwrap();
+    let mut rotten = whole.clone();
+    for page_no in PAGES {
+        rotten[page_no as usize * PAGE_LEN + 9000] ^= 1;
+    }
+    // In place: the node has the file open.
+    let file = std::fs::File::options().write(true).open(prepared.file()).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &rotten, 0).unwrap();
+    let checked = check(&mut running.control);
+    assert_eq!((checked.damaged, checked.repaired), (0, u64::from(PAGES.end - PAGES.start)), "{checked:?}");
+    assert!(std::fs::read(prepared.file()).unwrap() == whole, "each page is written again");
+    running.stop();
+}
+
+#[test]
 fn damaged_page_that_a_check_finds_is_listed_after_restarts() {
     let mut prepared = prepare(PageProtection::Atomic, 200);
     let whole = prepared.stored();

@@ -208,6 +208,12 @@ impl DirtyPages {
         self.observed.load(Ordering::Acquire) != 0
     }
 
+    /// An image of the page with other content is about to be sent: what was sent or dropped before is not the page any
+    /// more.
+    pub fn forget_hash(&self, page: PageId) {
+        self.shard(page).unchanged.remove(page);
+    }
+
     #[cfg(test)]
     fn change(&self, page: PageId, lsn: Lsn) {
         self.shard(page).spaces.entry(page.space).or_default().change(page.page_no.0, lsn);

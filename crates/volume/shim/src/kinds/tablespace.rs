@@ -421,6 +421,12 @@ impl Tablespace {
             return Ok(());
         }
         self.take_out_of_cache(content, page_no);
+        if content.family == Family::MySql
+            && let Some(id) = facts.id
+        {
+            // Before this content can be in the stream: the kept one must not follow it there (`wanted`).
+            content.dirty.forget_hash(id);
+        }
         if facts.is_zero {
             counters.add(Counter::ScrubPagesDropped, 1);
             return self.scrub(content, lock, page_no..page_no.saturating_add(1));

@@ -138,6 +138,8 @@ pub struct Pass {
     object: Option<ObjectWalk>,
     /// Damaged pages that are not yet rebuilt.
     damaged: Vec<DamagedImage>,
+    /// Damaged pages that the apply thread is to write again.
+    repairing: Vec<DamagedImage>,
     file: Option<FileWalk>,
     waits_since: Option<Instant>,
     outdated_before: u64,
@@ -172,6 +174,11 @@ impl Pass {
     /// Where it continues after a restart.
     pub fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// Places that the same pass could not read before a restart.
+    pub fn set_unchecked(&mut self, unchecked: u64, first: String) {
+        (self.progress.unchecked, self.progress.first_unchecked) = (unchecked, first);
     }
 
     fn enter(&mut self, stage: Stage) {
@@ -250,10 +257,7 @@ impl Volume {
         let bytes = match pass.stage {
             Stage::Log => self.step_log(pass),
             Stage::Pages => self.step_pages(pass),
-            Stage::Repairs => {
-                self.step_repairs(pass);
-                Ok(0)
-            }
+            Stage::Repairs => self.step_repairs(pass).map(|()| 0),
             Stage::Files => self.step_files(pass),
             Stage::Done => Ok(0),
         }?;
@@ -447,7 +451,7 @@ impl Volume {
         let lsn = page_lsn(format.family, page).unwrap_or_default();
         let lacks_change = pass.newest.of(page_id).is_some_and(|newest| newest >= lsn);
         let is_other = image.is_some_and(|image| crc32c::crc32c(page) != image);
-        if !lacks_change && !(is_other && self.differs_from_journal(key, format)?) {
+        if !(lacks_change || is_other && self.differs_from_journal(key, format)?) {
             return Ok(());
         }
         if !self.applying.add_suspect(key) {
@@ -479,21 +483,12 @@ impl Volume {
         }
         let rebuilt = self.rebuild_all(&pass.damaged)?;
         let mut found = 0;
-        for (page, rebuilt) in std::mem::take(&mut pass.damaged).iter().zip(rebuilt) {
+        for (page, rebuilt) in std::mem::take(&mut pass.damaged).into_iter().zip(rebuilt) {
             match rebuilt {
-                Ok(_) => pass.rebuilt += 1,
-                Err(NodeError::Page { file, reason, .. }) => {
-                    // It may have been written meanwhile.
-                    if self.describe(page.key).is_none()
-                        || self.stored_pages().read_stored(page.key, page.format)?.is_ok()
-                    {
-                        continue;
-                    }
-                    found += 1;
-                    self.note_found(page, &file, "the scrub", &reason);
-                    if let Some(request) = self.indexing.image_request(page.key) {
-                        self.context.notices.send(&request);
-                    }
+                Ok(_) => pass.repairing.push(page),
+                // It may have been written meanwhile.
+                Err(NodeError::Page { reason, .. }) => {
+                    found += usize::from(self.is_damaged(&page)? && self.list_damaged(&page, &reason));
                 }
                 Err(error) => return Err(error),
             }
@@ -504,22 +499,71 @@ impl Volume {
         Ok(())
     }
 
-    fn step_repairs(&self, pass: &mut Pass) {
+    fn is_damaged(&self, page: &DamagedImage) -> Result<bool, NodeError> {
+        Ok(self.describe(page.key).is_some()
+            && self.stored_pages().read_stored(page.key, page.format)?.is_err())
+    }
+
+    /// Lists a damaged page, and asks the server for it. Always true.
+    fn list_damaged(&self, page: &DamagedImage, reason: &str) -> bool {
+        let file = self.indexing.path_of_object(page.key.object());
+        self.note_found(page, &file, "the scrub", reason);
+        if let Some(request) = self.indexing.image_request(page.key) {
+            self.context.notices.send(&request);
+        }
+        true
+    }
+
+    /// The pass leaves out what it reads. Of damaged pages that cannot be rebuilt now, the server may have a copy.
+    pub(super) fn list_unsettled(&self, pass: &mut Pass, error: &NodeError) {
+        for page in std::mem::take(&mut pass.damaged) {
+            self.list_damaged(&page, &format!("{}; it cannot be rebuilt now: {error}", page.fault));
+        }
+    }
+
+    /// Counts the pages that the apply thread has written again, and lists those that it could not rebuild.
+    fn count_repaired(&self, pass: &mut Pass) -> Result<(), NodeError> {
+        let mut found = false;
+        while let Some(page) = pass.repairing.last() {
+            if self.is_damaged(page)? {
+                found |= self.list_damaged(page, &page.fault);
+            } else {
+                pass.rebuilt += 1;
+            }
+            pass.repairing.pop();
+        }
+        if found {
+            self.save_scrub();
+        }
+        Ok(())
+    }
+
+    fn step_repairs(&self, pass: &mut Pass) -> Result<(), NodeError> {
         let since = *pass.waits_since.get_or_insert_with(time::now);
         if !self.applying.has_repairs() {
+            self.count_repaired(pass)?;
             let unexamined = self.applying.unexamined.load(Ordering::Relaxed) - pass.unexamined_before;
             if unexamined > 0 {
                 pass.leave_out(format!(
                     "{unexamined} pages may be older versions, and cannot be compared with the log"
                 ));
             }
-            return pass.begin_files(0);
+            pass.begin_files(0);
+        } else if time::elapsed(since) >= REPAIRS_MAX {
+            let count = pass.repairing.len();
+            pass.repairing.clear();
+            pass.leave_out(format!("repairs of {count} damaged pages take long; check again"));
+            pass.begin_files(0);
+        } else {
+            self.scrub.wait(REPAIRS_LOOK);
         }
-        if time::elapsed(since) >= REPAIRS_MAX {
-            pass.leave_out("repairs of damaged pages take long; check again".to_owned());
-            return pass.begin_files(0);
-        }
-        self.scrub.wait(REPAIRS_LOOK);
+        Ok(())
+    }
+
+    /// Plain files are those of the log: all changes up to the start's end are made again, and none are missing.
+    pub(super) fn has_exact_files(&self) -> bool {
+        let is_exact = self.frozen_end().is_none_or(|end| end.changes_end.is_none());
+        is_exact && self.has_executed_recovered()
     }
 
     fn step_files(&self, pass: &mut Pass) -> Result<u64, NodeError> {
@@ -527,6 +571,15 @@ impl Volume {
             pass.begin_files(0);
             return Ok(0);
         };
+        if self.frozen_end().is_some_and(|end| end.changes_end.is_some()) {
+            pass.leave_out("plain files: the volume is frozen, and they may have later changes".to_owned());
+            pass.enter(Stage::Done);
+            return Ok(0);
+        }
+        if !self.has_exact_files() {
+            let why = "changes of plain files from before the start are not made again yet";
+            return Err(NodeError::NotNow(why.to_owned()));
+        }
         let Some(walk) = &mut pass.file else {
             let found = {
                 let names = self.indexing.names.read();
