@@ -20,13 +20,13 @@ use crate::error::NodeError;
 use crate::figures::Worker;
 use crate::index::table::resolve;
 use crate::index::{Body, Entry, PageKey, Table};
-use crate::quarantine::Damage;
-use redoubt_page::format::page_lsn;
-use redoubt_page::{Format, layout};
+use crate::quarantine::{Damage, Difference};
+use crate::server_image;
+use redoubt_page::Format;
 use redoubt_pagestore::PageWrite;
 use redoubt_redo::mariadb::RecordReader;
 use redoubt_redo::mariadb::record::Body as RecordBody;
-use redoubt_redo::{Family, Lsn, PageId, PageReset};
+use redoubt_redo::{Lsn, PageId, PageReset};
 use redoubt_sync::{Condvar, Mutex, time};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -236,20 +236,22 @@ impl Page<'_> {
         None
     }
 
-    /// Checks entry number `at`, if it is an image of the server: checksum, identity, and an LSN not below `lsn_min`.
-    fn check_image(&self, at: usize, lsn_min: Lsn) -> Result<(), String> {
+    /// Checks entry number `at` of a page that differed ([`server_image::check`]).
+    fn check_image(&self, at: usize, difference: Difference) -> Result<(), String> {
         let mut left_out = at;
         for Chain { table, entries } in &self.chains {
-            let Some(entry) = entries.get(left_out) else {
-                left_out -= entries.len();
-                continue;
-            };
-            let Body::Image { chunk, offset, len, is_recovered, .. } = entry.body else { return Ok(()) };
-            let chunks = table.chunks();
-            let image = resolve(&chunks, chunk, offset, len).ok_or("it is not in the log buffer")?;
-            // MySQL fills pages without redo, under an LSN that says nothing. The position in the stream counts then.
-            let has_own_lsn = self.format.family != Family::MySql || is_recovered;
-            return check_image(self.format, self.page_id, image, has_own_lsn.then_some(lsn_min));
+            match entries.get(left_out) {
+                Some(entry) => {
+                    return server_image::check(
+                        entry,
+                        &table.chunks(),
+                        self.page_id,
+                        self.format,
+                        difference,
+                    );
+                }
+                None => left_out -= entries.len(),
+            }
         }
         Ok(())
     }
@@ -257,31 +259,6 @@ impl Page<'_> {
     /// Its earlier content does not count after these entries.
     fn is_initialised_again(&self, differs_at: Option<Lsn>) -> bool {
         self.last_filling(differs_at).is_some() || self.freed_at(differs_at).is_some()
-    }
-}
-
-/// Checks an image of the server: checksum, identity, and an LSN not below `lsn_min`, if it is given.
-fn check_image(format: Format, page_id: PageId, image: &[u8], lsn_min: Option<Lsn>) -> Result<(), String> {
-    format.verify(image).map_err(|error| error.to_string())?;
-    let unpacked = if format.is_page_compressed_image(image) {
-        format.decompress(image).map_err(|error| error.to_string())?
-    } else {
-        None
-    };
-    if let Some(unpacked) = unpacked.as_deref().filter(|_| format.family == Family::MySql) {
-        // A compressed image of MySQL has the checksum of the page inside.
-        format.verify(unpacked).map_err(|error| error.to_string())?;
-    }
-    let image = unpacked.as_deref().unwrap_or(image);
-    let named = layout::page_id(image);
-    if named != Some(page_id) {
-        let named = named.map_or_else(|| "no page".to_owned(), |named| named.to_string());
-        return Err(format!("it names page {named}"));
-    }
-    let lsn = page_lsn(format.family, image).unwrap_or_default();
-    match lsn_min {
-        Some(lsn_min) if lsn < lsn_min => Err(format!("its LSN {lsn} is below {lsn_min}")),
-        _ => Ok(()),
     }
 }
 

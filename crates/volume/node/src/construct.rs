@@ -18,8 +18,9 @@ use crate::index::table::resolve;
 use crate::index::{Body, Entry, LogIndex, PageKey, Table};
 use crate::log_buffer::Chunk;
 use crate::mark::Point;
-use crate::quarantine::{Quarantine, SetAside};
+use crate::quarantine::{Difference, Quarantine, SetAside};
 use crate::rescue::{DamagedImage, Rescue};
+use crate::server_image;
 use crate::trace::{Laps, Part};
 use redoubt_page::format::{complete_image, page_lsn};
 use redoubt_page::layout::{scrub, set_page_id};
@@ -393,19 +394,13 @@ pub fn construct_in_laps(
 ) -> Result<Vec<u8>, NodeError> {
     let mut chains = chains_of(index.tables_of(key), key, limit);
     laps.lap(Part::Index);
-    if let Some(entry) = pages.set_aside(key).filter(|entry| entry.differs.is_some()) {
-        let differs_at = entry.differs_at();
-        let renews = |entry: &Entry| renews_page(entry, differs_at);
-        let renewed = chains.iter().rposition(|chain| chain.entries.iter().any(renews));
-        let Some(renewed) = renewed else {
-            let reason = entry.error();
-            return Err(NodeError::Page { page: page_id, file: entry.file, reason });
-        };
-        chains.drain(..renewed);
-        if let Some(first) = chains.first_mut() {
-            let at = first.entries.iter().rposition(renews).unwrap_or_default();
-            first.entries.drain(..at);
-        }
+    if let Some(entry) = pages.set_aside(key)
+        && let Some(difference) = entry.differs
+    {
+        let renewed = begin_renewed(&mut chains, page_id, format, difference);
+        let refused =
+            |why: String| NodeError::Page { page: page_id, reason: entry.error() + &why, file: entry.file };
+        renewed.map_err(refused)?;
     }
     let mut builder = if chains.first().is_some_and(|chain| chain.entries.iter().any(fills_page)) {
         Builder::empty(page_id, format)
@@ -419,6 +414,27 @@ pub fn construct_in_laps(
     let page = builder.finish();
     laps.lap(Part::Apply);
     page
+}
+
+/// Leaves out the entries before the last one that renews a page that differed.
+///
+/// # Errors
+/// More words for the reason of the quarantine: there is no such entry, or it is an image that must not be used.
+fn begin_renewed(
+    chains: &mut Vec<TableChain>,
+    page_id: PageId,
+    format: Format,
+    difference: Difference,
+) -> Result<(), String> {
+    let renews = |entry: &Entry| renews_page(entry, Some(Lsn(difference.stream_lsn)));
+    let renewed = chains.iter().rposition(|chain| chain.entries.iter().any(renews));
+    chains.drain(..renewed.ok_or_else(String::new)?);
+    let Some(first) = chains.first_mut() else { return Ok(()) };
+    let at = first.entries.iter().rposition(renews).unwrap_or_default();
+    first.entries.drain(..at);
+    let Some(entry) = first.entries.first() else { return Ok(()) };
+    server_image::check(entry, &first.table.chunks(), page_id, format, difference)
+        .map_err(|fault| format!("; the server's image of it is not taken: {fault}"))
 }
 
 /// Entries of one table for a page.

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Modules: [`volume`] ties the parts of one volume together. The parts are [`log_buffer`], [`parser`], [`index`],
-//! [`construct`], [`rescue`], [`apply`], [`quarantine`], [`scrub`], [`namespace`], [`plain`] and
-//! [`checkpoint`]. [`place`], [`log_device`] and
-//! [`page_store`] define where and how they are stored; [`at_rest`] encrypts that. [`server`] is the network.
+//! [`construct`], [`rescue`], [`apply`], [`quarantine`], [`server_image`], [`scrub`], [`namespace`], [`plain`] and
+//! [`checkpoint`]. [`place`], [`log_device`] and [`page_store`] define where and how they are stored; [`at_rest`] encrypts
+//! that. [`server`] is the network.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -38,6 +38,7 @@ pub mod quarantine;
 pub mod rescue;
 pub mod scrub;
 pub mod server;
+mod server_image;
 pub mod snapshot;
 pub mod trace;
 pub mod volume;

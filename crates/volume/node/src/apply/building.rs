@@ -181,7 +181,7 @@ impl<'w> Work<'w> {
     fn build_anew(&self, page: &Page<'_>, first: usize) -> Result<Option<Vec<u8>>, Failure> {
         let set_aside = self.output.pages.set_aside(page.key);
         if let Some(difference) = set_aside.and_then(|entry| entry.differs)
-            && let Err(fault) = page.check_image(first, Lsn(difference.page_lsn))
+            && let Err(fault) = page.check_image(first, difference)
         {
             tracing::error!(event = "server_image_refused", page = %page.page_id, fault, "the server's image of a page that differs is not taken");
             return Err(Failure::Lost(format!("the server's image of it is not taken: {fault}")));

@@ -215,6 +215,8 @@ fn unsound_images_never_replace_a_differing_page() {
     finalize(&mut older, FLAGS).unwrap();
     for (image, what) in [(wrong_checksum, "checksum"), (wrong_page, "page id"), (older, "LSN")] {
         running.image(3, &image);
+        // Whether it is applied already or not.
+        assert!(running.refusal(3).contains("differs from the server's"), "{what}");
         let end = running.stream.lsn;
         let wire = running.stream.change(FILLED, b"more");
         running.send(&wire);
