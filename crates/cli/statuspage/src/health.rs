@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn one_volume_that_hangs_does_not_keep_node_unready() {
+    fn node_is_ready_although_opening_of_one_volume_hangs() {
         let status = |uptime_seconds| NodeStatus {
             uptime_seconds,
             ..node(&[("shop", "attached"), ("blog", OPENING)])

@@ -253,7 +253,7 @@ impl Checksums {
     }
 
     /// Loads the file of an earlier process. Before any change is made. Returns the files that are shorter than they were,
-    /// unless the changes after A make it good. `is_certain`: the entries prove damage.
+    /// unless the changes after A make it good. Those of an earlier build, without `is_certain`, are discarded.
     ///
     /// # Errors
     /// [`NodeError::Io`].

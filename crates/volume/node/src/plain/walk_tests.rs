@@ -116,14 +116,19 @@ fn empty_file_is_whole() {
     assert_eq!(walk(&store), Some(Walked::Whole));
 }
 
-#[test]
-fn uncertain_checksum_proves_no_damage() {
+/// A disk with a short file whose checksum is saved.
+fn with_saved_checksum() -> SimDisk {
     let disk = SimDisk::new(1);
-    let before = store(&disk);
-    write(&before, FRM);
-    assert_eq!(walk(&before), Some(Walked::New));
-    before.save_checksums();
-    drop(before);
+    let store = store(&disk);
+    write(&store, FRM);
+    assert_eq!(walk(&store), Some(Walked::New));
+    store.save_checksums();
+    disk
+}
+
+#[test]
+fn checksum_of_an_earlier_build_proves_no_damage() {
+    let disk = with_saved_checksum();
     // A build that does not know the checksums has changed the file.
     flip(&disk, 3);
     let after = PlainStore::new(Folder::new(Arc::new(disk.clone()), Path::new("plain")));
@@ -134,12 +139,7 @@ fn uncertain_checksum_proves_no_damage() {
 
 #[test]
 fn short_file_with_a_checksum_that_was_cut_is_lost() {
-    let disk = SimDisk::new(1);
-    let before = store(&disk);
-    write(&before, FRM);
-    assert_eq!(walk(&before), Some(Walked::New));
-    before.save_checksums();
-    drop(before);
+    let disk = with_saved_checksum();
     disk.open(NAME).unwrap().set_len(5).unwrap();
     assert!(store(&disk).lost(FILE).unwrap().contains("cut"));
 }

@@ -31,7 +31,7 @@ use crate::namespace::Namespace;
 use crate::plain::Walked;
 use crate::quarantine::SetAside;
 use crate::scrub::{RATE_MIN_BYTES_PER_SECOND, due, scheduled_rate};
-use pass::{Pass, Place, Progress};
+use pass::{Pass, Place};
 use redoubt_pagestore::ObjectId;
 use redoubt_sync::thread::catch_panic;
 use redoubt_sync::{Condvar, Mutex, time};
@@ -108,7 +108,7 @@ struct ScrubState {
     counted_to: Instant,
     saved_at: Instant,
     /// Of the pass under way.
-    progress: Option<Progress>,
+    progress: Option<CheckProgress>,
 }
 
 /// The scrub of a volume.
@@ -374,7 +374,7 @@ impl Volume {
     }
 
     fn complete_pass(&self, pass: &Pass) {
-        let Progress { checked_bytes, repaired, unchecked, .. } = *pass.progress();
+        let CheckProgress { checked_bytes, repaired, unchecked, .. } = *pass.progress();
         self.scrub.complete();
         self.save_scrub();
         tracing::info!(
@@ -473,33 +473,8 @@ impl Volume {
             pass.set_reported();
         }
         let (damage, damaged) = self.quarantine_status();
-        let Progress {
-            checked_bytes,
-            total_bytes,
-            pages,
-            files,
-            new_files,
-            log_bytes,
-            repaired,
-            unchecked,
-            ..
-        } = *pass.progress();
-        Ok(CheckProgress {
-            is_complete: pass.is_done(),
-            stage: pass.progress().stage.to_owned(),
-            checked_bytes,
-            total_bytes,
-            pages,
-            files,
-            new_files,
-            log_bytes,
-            repaired,
-            damaged,
-            damage,
-            log_damage: self.log_damage(),
-            unchecked,
-            first_unchecked: pass.progress().first_unchecked.clone(),
-        })
+        let (is_complete, log_damage) = (pass.is_done(), self.log_damage());
+        Ok(CheckProgress { is_complete, damaged, damage, log_damage, ..pass.progress().clone() })
     }
 
     /// Damage of the log that may still be needed.
@@ -524,7 +499,7 @@ impl Volume {
                 period_s: self.context.options.scrub.period.map(|period| period.as_secs()),
                 age_s: record.age_s,
                 has_completed: record.has_completed,
-                stage: progress.map_or("", |progress| progress.stage).to_owned(),
+                stage: progress.map(|progress| progress.stage.clone()).unwrap_or_default(),
                 checked_bytes: record.checked_bytes,
                 total_bytes: progress.map_or(record.checked_bytes, |progress| progress.total_bytes),
                 log_damage,

@@ -1,7 +1,7 @@
 //! Damage in a part of the log that is applied: the volume can be exported, without the redo.
 
 use super::client::ControlClient;
-use super::frozen::{export_file, flip, log_of, require_refused, segments};
+use super::frozen::{export_file, fill_segments, flip, log_of, require_refused};
 use super::quarantine::{OTHER_PAGE, start};
 use super::rescue::{PAGE_LEN, PAGE_NO, Prepared, prepare};
 use super::running::LocalNode;
@@ -60,14 +60,8 @@ fn damage_before_the_applied_end_freezes_the_volume_there() {
 fn damaged_segment_of_applied_redo_does_not_prevent_an_export() {
     let mut prepared = prepare(PageProtection::Atomic, 20);
     let mut running = start(&mut prepared, 11);
-    for n in 0..80_u8 {
-        let wire = prepared.stream.change(OTHER_PAGE, &[n; 12_000]);
-        running.send(&prepared.stream, &wire);
-    }
-    running.control.wait_applied(prepared.stream.lsn.0);
+    let segments = fill_segments(&mut prepared, &mut running);
     running.stop();
-    let segments = segments(&prepared);
-    assert!(segments.len() >= 4, "{segments:?}");
     flip(&segments[0].0, 100_000);
     let node = LocalNode::open(&prepared.options);
     let mut control = ControlClient::connect(node.address).unwrap();

@@ -4,7 +4,7 @@ use super::client::{ControlClient, PATIENCE};
 use super::encoder::MtrWriter;
 use super::export::wait_until;
 use super::protocol::changed;
-use super::quarantine::{OTHER_PAGE, own_file, start};
+use super::quarantine::{OTHER_PAGE, Running, own_file, start};
 use super::rescue::{PAGE_LEN, Prepared, prepare};
 use super::running::{LocalNode, SMALL, options};
 use redoubt_pagestore::PageProtection;
@@ -210,8 +210,20 @@ fn frozen_volume_continues_with_a_copy_of_its_log() {
     running.stop();
 }
 
+/// Changes a page until its redo fills several segments of the log, and all of it is applied. Returns the segments.
+pub fn fill_segments(prepared: &mut Prepared, running: &mut Running) -> Vec<(PathBuf, u64)> {
+    for n in 0..80_u8 {
+        let wire = prepared.stream.change(OTHER_PAGE, &[n; 12_000]);
+        running.send(&prepared.stream, &wire);
+    }
+    running.control.wait_applied(prepared.stream.lsn.0);
+    let segments = segments(prepared);
+    assert!(segments.len() >= 4, "{segments:?}");
+    segments
+}
+
 /// Segments of the log in order, with the positions at which they begin.
-pub fn segments(prepared: &Prepared) -> Vec<(PathBuf, u64)> {
+fn segments(prepared: &Prepared) -> Vec<(PathBuf, u64)> {
     let mut segments = Vec::new();
     for (path, _) in files_of(&log_of(prepared)) {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();

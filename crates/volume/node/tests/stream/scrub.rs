@@ -1,7 +1,7 @@
 //! The scrub: damage that no read has met is found, repaired where that is certain, and else named.
 
 use super::client::{ControlClient, PATIENCE};
-use super::frozen::{flip, segments};
+use super::frozen::{fill_segments, flip};
 use super::quarantine::{OTHER_PAGE, Running, own_file, start};
 use super::rescue::{PAGE_LEN, PAGE_NO, Prepared, prepare};
 use super::running::LocalNode;
@@ -188,14 +188,8 @@ fn outdated_page_that_cannot_be_rebuilt_is_set_aside() {
 fn damaged_segment_of_the_log_is_found_and_given_up() {
     let mut prepared = prepare(PageProtection::Atomic, 20);
     let mut running = start(&mut prepared, 11);
-    for n in 0..80_u8 {
-        let wire = prepared.stream.change(OTHER_PAGE, &[n; 12_000]);
-        running.send(&prepared.stream, &wire);
-    }
-    running.control.wait_applied(prepared.stream.lsn.0);
+    let segments = fill_segments(&mut prepared, &mut running);
     assert_eq!(check(&mut running.control).log_damage, None);
-    let segments = segments(&prepared);
-    assert!(segments.len() >= 4, "{segments:?}");
     flip(&segments[1].0, 100_000);
     let checked = check(&mut running.control);
     assert!(checked.log_damage.is_some() && checked.damaged == 0, "{checked:?}");

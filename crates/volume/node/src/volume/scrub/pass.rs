@@ -17,6 +17,7 @@ use redoubt_page::format::page_lsn;
 use redoubt_pagestore::{ObjectId, PageStoreError};
 use redoubt_redo::PageId;
 use redoubt_sync::time;
+use redoubt_wire::control::CheckProgress;
 use redoubt_wire::page::FileId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -83,31 +84,6 @@ impl Stage {
     }
 }
 
-/// How far a pass is.
-#[derive(Clone, Debug, Default)]
-pub struct Progress {
-    /// The part that it reads.
-    pub stage: &'static str,
-    /// Bytes read.
-    pub checked_bytes: u64,
-    /// Bytes to read, about.
-    pub total_bytes: u64,
-    /// Pages read.
-    pub pages: u64,
-    /// Plain files read.
-    pub files: u64,
-    /// Those among them that had no checksum.
-    pub new_files: u64,
-    /// Bytes of the log read.
-    pub log_bytes: u64,
-    /// Damaged pages that were rebuilt.
-    pub repaired: u64,
-    /// Places that could not be read.
-    pub unchecked: u64,
-    /// The first of them, with the reason.
-    pub first_unchecked: String,
-}
-
 /// The log that is being read.
 struct LogWalk {
     start: Point,
@@ -147,7 +123,7 @@ pub struct Pass {
     /// Pages rebuilt from their images and the log.
     rebuilt: u64,
     is_reported: bool,
-    progress: Progress,
+    progress: CheckProgress,
 }
 
 impl Pass {
@@ -166,8 +142,8 @@ impl Pass {
         self.is_reported = true;
     }
 
-    /// How far it is.
-    pub fn progress(&self) -> &Progress {
+    /// How far it is. The state of the volume in it is filled in by the caller.
+    pub fn progress(&self) -> &CheckProgress {
         &self.progress
     }
 
@@ -182,7 +158,8 @@ impl Pass {
     }
 
     fn enter(&mut self, stage: Stage) {
-        (self.stage, self.progress.stage) = (stage, stage.name());
+        self.stage = stage;
+        stage.name().clone_into(&mut self.progress.stage);
     }
 
     fn leave_out(&mut self, reason: String) {
