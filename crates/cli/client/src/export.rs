@@ -3,6 +3,7 @@
 //! Each file is requested with its damaged pages, as they are stored, and the node reports them at the end. Unless damaged
 //! files are wanted, such a file is removed again, except if the server cannot start without it.
 
+mod binary_logs;
 mod damaged;
 mod file;
 
@@ -113,6 +114,7 @@ pub fn write(
         progress.add(len_bytes);
     }
     beneath.sync()?;
+    damaged.note_missing_binary_logs(to, &attachment.entries);
     client.call(&Request::ExportEnd { volume: volume.to_owned() })?;
     progress.finish();
     if encrypted > 0 {

@@ -1,8 +1,10 @@
 //! Missing and damaged parts of an export.
 
+use super::binary_logs::{MissingLogs, missing_logs};
 use crate::control::printable;
 use crate::events::{Events, bytes};
 use redoubt_wire::control::{EntryKind, FrozenEnd, Reply, VolumeEntry, is_needed_to_start};
+use std::path::Path;
 
 /// Files that one message names.
 const NAMED_FILES: usize = 20;
@@ -14,6 +16,7 @@ pub struct DamagedFiles {
     /// Those of `left_out` without which a server may not start.
     needed: Vec<String>,
     written: Vec<String>,
+    missing_logs: Vec<MissingLogs>,
     frozen: Option<FrozenEnd>,
 }
 
@@ -21,6 +24,14 @@ impl DamagedFiles {
     /// None yet.
     pub(super) fn of(frozen: Option<FrozenEnd>) -> Self {
         Self { frozen, ..Self::default() }
+    }
+
+    /// Looks for binary logs that an index names and the export in `to` does not have: the index may be newer than the list
+    /// of files, if the volume is not exactly the state at its end.
+    pub(super) fn note_missing_binary_logs(&mut self, to: &Path, entries: &[VolumeEntry]) {
+        if self.frozen.as_ref().is_some_and(|frozen| frozen.changes_end.is_some()) {
+            self.missing_logs = missing_logs(to, entries);
+        }
     }
 
     /// Number of files that are not in the export.
@@ -88,6 +99,14 @@ impl DamagedFiles {
                 listed(&self.written)
             ));
         }
+        parts.extend(self.missing_logs.iter().map(|missing| {
+            format!(
+                "{} names binary logs that are not in the export: {}. A server with a binary log starts when these lines are \
+                 removed from it",
+                missing.index,
+                listed(&missing.logs)
+            )
+        }));
         (!parts.is_empty()).then(|| parts.join(". "))
     }
 }

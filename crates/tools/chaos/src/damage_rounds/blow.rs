@@ -33,6 +33,7 @@ impl Place {
     fn of(path: &Path) -> Self {
         let first = path.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
         match first.as_deref() {
+            Some("pages") if path.file_name().is_some_and(|name| name == "pages.journal") => Self::Journal,
             Some("pages") => Self::Pages,
             Some("journal") => Self::Journal,
             Some("log") => Self::Log,

@@ -186,7 +186,7 @@ fn require_export(
         }
     };
     let names: String = without.join(" ") + &outcome.stderr;
-    let looked = look_at_export(directory.path(), histories, is_whole)?;
+    let looked = look_at_export(directory.path(), histories, is_whole, &outcome.stderr)?;
     let lost = looked.iter().find(|looked| {
         !looked.is_complete() && !is_named(&looked.history, &names) && older_page(blow, &[looked]).is_none()
     });
@@ -208,9 +208,34 @@ fn export(round: &Round, directory: &Path, options: &[&str]) -> Result<Outcome> 
     Outcome::of(round.node.redoubt_bin(), [&arguments[..], options].concat(), PATIENCE)
 }
 
-fn look_at_export(directory: &Path, histories: &[History], is_whole: bool) -> Result<Vec<Looked>> {
+/// Removes the binary logs that are not there from their index, as the export asks for. False: it does not.
+fn remove_missing_logs(directory: &Path, said: &str) -> Result<bool> {
+    let Some((before, after)) = said.split_once(" names binary logs that are not in the export: ") else {
+        return Ok(false);
+    };
+    let index = before.rsplit(' ').next().unwrap_or_default();
+    let logs: Vec<_> = after.split(". ").next().unwrap_or_default().split(", ").collect();
+    let path = directory.join("data").join(index);
+    let text = std::fs::read_to_string(&path).map_err(Error::io_at("read", &path))?;
+    let kept: String = text
+        .lines()
+        .filter(|line| !logs.contains(&line.trim_start_matches("./")))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    std::fs::write(&path, kept).map_err(Error::io_at("write", &path))?;
+    Ok(true)
+}
+
+/// `said`: what the export reports.
+fn look_at_export(
+    directory: &Path,
+    histories: &[History],
+    is_whole: bool,
+    said: &str,
+) -> Result<Vec<Looked>> {
     let mut stock = Server::in_directory(server_config(Launcher::Stock), directory)?;
-    if stock.start().is_err() {
+    let started = stock.start().is_ok() || (remove_missing_logs(directory, said)? && stock.start().is_ok());
+    if !started {
         if is_whole {
             return Err(Error::Violation(format!(
                 "no server starts on an export with status 0: {}",
@@ -246,7 +271,7 @@ fn without_server(
         return put_back(round, blow, histories, &said);
     }
     let is_whole = outcome.code == Some(0);
-    let looked = look_at_export(directory.path(), histories, is_whole)?;
+    let looked = look_at_export(directory.path(), histories, is_whole, &outcome.stderr)?;
     let ends_early = outcome.stderr.contains("acknowledged commits") && blow.is_in_log_or_state();
     for looked in &looked {
         let is_prefix = ends_early && looked.found.is_ok();
