@@ -75,6 +75,19 @@ pub enum LogDeviceError {
         /// The stream position of the first unreadable byte, if it is known.
         seq: Option<Seq>,
     },
+    /// Files of the log are missing.
+    #[error(
+        "files of the log are missing: it has the stream positions {start} to {end}, and had {held}; put the files back, or \
+         mount their file system"
+    )]
+    Incomplete {
+        /// First position of the log.
+        start: Seq,
+        /// Position after its last byte.
+        end: Seq,
+        /// A position that it had when it was used last.
+        held: Seq,
+    },
     /// Another process has the directory open.
     #[error("log directory {dir} is in use by another process: stop that process first")]
     Locked {
@@ -138,6 +151,7 @@ impl LogDeviceError {
             | Self::Poisoned { .. }
             | Self::Damaged { .. }
             | Self::BadSegment { .. }
+            | Self::Incomplete { .. }
             | Self::Unsupported { .. }
             | Self::Locked { .. } => ErrorKind::Fatal,
             #[cfg(feature = "experimental-devices")]
@@ -153,6 +167,7 @@ impl LogDeviceError {
         match self {
             Self::Damaged { seq, .. } => Some(*seq),
             Self::BadSegment { seq, .. } => *seq,
+            Self::Incomplete { start, end, held } => Some(if held < start { *held } else { *end }),
             _ => None,
         }
     }

@@ -60,6 +60,15 @@ const MARK: u32 = 1 << 30;
 const CLOSES: u32 = 1 << 29;
 const LEN_MASK: u32 = (1 << 28) - 1;
 
+/// Why a segment header cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum HeaderFault {
+    /// It is not what was written; the text says what is wrong, and what to do.
+    Damaged(String),
+    /// It is of a format version that this program does not know.
+    Unknown(String),
+}
+
 /// What a segment header says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHeader {
@@ -87,21 +96,23 @@ impl SegmentHeader {
     }
 
     /// Reads a header; the error says what is wrong.
-    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
+        let damaged =
+            |reason: &str| Err(HeaderFault::Damaged(format!("{reason}: restore the file from a copy")));
         if bytes.get(..8) != Some(&MAGIC) {
-            return Err("it does not begin with a segment header: restore the file from a copy".into());
+            return damaged("it does not begin with a segment header");
         }
         let (Some(version), Some(unit), Some(crc)) =
             (u32_at(bytes, 8), u32_at(bytes, 12), u32_at(bytes, HEADER_CRC_AT))
         else {
-            return Err("its header is cut short: restore the file from a copy".into());
+            return damaged("its header is cut short");
         };
         // Before the checksum, which may be elsewhere in another version.
         if !(VERSION_WITHOUT_UNIT..=VERSION).contains(&version) {
-            return Err(unknown_version(u64::from(version), VERSION));
+            return Err(HeaderFault::Unknown(unknown_version(u64::from(version), VERSION)));
         }
         if bytes.get(..HEADER_CRC_AT).map(crc32c::crc32c) != Some(crc) {
-            return Err("the checksum of its header does not match: restore the file from a copy".into());
+            return damaged("the checksum of its header does not match");
         }
         let unit = match (version, unit) {
             (VERSION_WITHOUT_UNIT, 0) => RECORD_ALIGN as u32,
@@ -111,16 +122,14 @@ impl SegmentHeader {
                 unit
             }
             _ => {
-                return Err(format!(
-                    "invalid write unit {unit} in format version {version}; restore the file from a copy"
-                ));
+                return damaged(&format!("invalid write unit {unit} in format version {version}"));
             }
         };
         match (u64_at(bytes, 16), u64_at(bytes, 24), u64_at(bytes, 32), u64_at(bytes, 40)) {
             (Some(first_seq), Some(epoch), Some(len_bytes), Some(durable_seq)) => {
                 Ok(Self { first_seq, epoch, len_bytes, durable_seq, unit })
             }
-            _ => Err("its header is cut short: restore the file from a copy".into()),
+            _ => damaged("its header is cut short"),
         }
     }
 }

@@ -39,6 +39,7 @@ use crate::{LogDeviceStats, MAX_RECORD_LEN_BYTES, Seq};
 
 mod content;
 mod damaged;
+mod files;
 mod index;
 mod recovery;
 mod spares;
@@ -63,11 +64,14 @@ pub struct SegmentOptions {
     /// Prepare spares in a thread of its own. Otherwise they are made when needed, in
     /// [`LogDevice::append`](crate::LogDevice::append), or by `prepare_spare_segments`.
     pub prepare_in_background: bool,
+    /// The log is known to have held this position when it was used last. One that ends before it, or begins after it,
+    /// lacks files, and is not opened; nothing is changed then. 0: nothing is known.
+    pub held_seq: Seq,
 }
 
 impl Default for SegmentOptions {
     fn default() -> Self {
-        Self { segment_len_bytes: 64 << 20, spare_segments: 2, prepare_in_background: true }
+        Self { segment_len_bytes: 64 << 20, spare_segments: 2, prepare_in_background: true, held_seq: Seq(0) }
     }
 }
 

@@ -23,7 +23,12 @@ const MAX_ENTRIES: usize = 1000;
 const CHECKED: u8 = 4;
 
 fn segments() -> SegmentOptions {
-    SegmentOptions { segment_len_bytes: 64 << 10, spare_segments: 0, prepare_in_background: false }
+    SegmentOptions {
+        segment_len_bytes: 64 << 10,
+        spare_segments: 0,
+        prepare_in_background: false,
+        held_seq: redoubt_logdev::Seq(0),
+    }
 }
 
 /// The frames, and where each begins.

@@ -13,7 +13,12 @@ const SEGMENT_LEN: u64 = 64 << 10;
 const HEADER_LEN: usize = 4096;
 
 fn options() -> SegmentOptions {
-    SegmentOptions { segment_len_bytes: SEGMENT_LEN, spare_segments: 1, prepare_in_background: false }
+    SegmentOptions {
+        segment_len_bytes: SEGMENT_LEN,
+        spare_segments: 1,
+        prepare_in_background: false,
+        held_seq: Seq(0),
+    }
 }
 
 fn open(disk: &SimDisk) -> Result<FileLogDevice, LogDeviceError> {

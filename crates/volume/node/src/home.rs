@@ -13,6 +13,7 @@ use crate::page_store;
 use crate::place::Site;
 use redoubt_pagestore::PageStore;
 use redoubt_storage::{RealDir, StorageDir, StorageFile};
+use redoubt_wire::Seq;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,11 +34,12 @@ pub trait Home: Send + Sync {
     fn unlocked(&self) -> Option<&Arc<Unlocked>> {
         None
     }
-    /// Its log; makes one if there is none.
+    /// Its log; makes one if there is none. It had the position `held` when it was used last.
     ///
     /// # Errors
     /// As [`log_device::open`].
-    fn log(&self, volume_id: &str, options: &NodeOptions) -> Result<log_device::Opened, NodeError>;
+    fn log(&self, volume_id: &str, options: &NodeOptions, held: Seq)
+    -> Result<log_device::Opened, NodeError>;
     /// Checks that its pages, if there are any, are of a format that [`Home::pages`] can open. Changes nothing.
     ///
     /// # Errors
@@ -124,8 +126,13 @@ impl Home for DirectoryHome {
         self.unlocked.as_ref()
     }
 
-    fn log(&self, volume_id: &str, options: &NodeOptions) -> Result<log_device::Opened, NodeError> {
-        log_device::open(self.site(volume_id, options), &options.log)
+    fn log(
+        &self,
+        volume_id: &str,
+        options: &NodeOptions,
+        held: Seq,
+    ) -> Result<log_device::Opened, NodeError> {
+        log_device::open(self.site(volume_id, options), &options.log, held)
     }
 
     fn check_pages(&self, volume_id: &str, options: &NodeOptions) -> Result<(), NodeError> {

@@ -71,39 +71,41 @@ pub struct LogDamage {
     pub durable_end: Seq,
 }
 
-/// Opens the log of a volume; makes one if there is none.
+/// Opens the log of a volume; makes one if there is none. `held`: a position that it had when it was used last.
 ///
 /// # Errors
 /// [`NodeError::Refused`] if the requested device does not fit the location; [`NodeError::LogDevice`].
-pub fn open(site: Site<'_>, options: &LogOptions) -> Result<Opened, NodeError> {
+pub fn open(site: Site<'_>, options: &LogOptions, held: Seq) -> Result<Opened, NodeError> {
     let place = find_or_create(site, Part::Log, options.place.as_deref())?;
     let opened = match &place {
-        Place::Directory(directory) => open_in_directory(directory, options),
-        Place::Device(_) => open_on_device(&place, options),
+        Place::Directory(directory) => open_in_directory(directory, options, held),
+        Place::Device(_) => open_on_device(&place, options, held),
     };
     match opened {
-        Err(NodeError::LogDevice(error)) if error.damaged_from().is_some() => open_damaged(&place, error),
+        Err(NodeError::LogDevice(error)) if error.damaged_from().is_some() => {
+            open_damaged(&place, error, held)
+        }
         opened => opened,
     }
 }
 
 /// Opens a log for reading that a device has refused with `refusal`.
-fn open_damaged(place: &Place, refusal: LogDeviceError) -> Result<Opened, NodeError> {
+fn open_damaged(place: &Place, refusal: LogDeviceError, held: Seq) -> Result<Opened, NodeError> {
     let Ok(device) = DamagedLog::open_on(&place.open(false)?) else { return Err(refusal.into()) };
     Ok(Opened {
         place: place.to_string(),
         reason: "its end is damaged".to_owned(),
         warnings: vec![format!("{refusal}; the log is read up to {} only", device.end())],
-        damage: Some(LogDamage { reason: refusal.to_string(), durable_end: device.proven_end() }),
+        damage: Some(LogDamage { reason: refusal.to_string(), durable_end: device.proven_end().max(held) }),
         device: Box::new(device),
     })
 }
 
-fn open_on_device(place: &Place, options: &LogOptions) -> Result<Opened, NodeError> {
+fn open_on_device(place: &Place, options: &LogOptions, held: Seq) -> Result<Opened, NodeError> {
     if options.device.is_some_and(|kind| kind != DeviceKind::File) {
         return Err(NodeError::Refused(format!("the log on {place} can only be of the kind `file`")));
     }
-    let device = FileLogDevice::open_on(place.open(false)?, segments(options))?;
+    let device = FileLogDevice::open_on(place.open(false)?, segments(options, held))?;
     Ok(Opened {
         device: Box::new(device),
         place: place.to_string(),
@@ -113,11 +115,11 @@ fn open_on_device(place: &Place, options: &LogOptions) -> Result<Opened, NodeErr
     })
 }
 
-fn segments(options: &LogOptions) -> SegmentOptions {
-    SegmentOptions { segment_len_bytes: options.segment_len_bytes, ..SegmentOptions::default() }
+fn segments(options: &LogOptions, held_seq: Seq) -> SegmentOptions {
+    SegmentOptions { segment_len_bytes: options.segment_len_bytes, held_seq, ..SegmentOptions::default() }
 }
 
-fn open_in_directory(directory: &Path, options: &LogOptions) -> Result<Opened, NodeError> {
+fn open_in_directory(directory: &Path, options: &LogOptions, held: Seq) -> Result<Opened, NodeError> {
     let directory = std::fs::canonicalize(directory)
         .map_err(|error| NodeError::io("find the log directory", directory, error))?;
     let probe = probe(&directory).map_err(|error| NodeError::Refused(error.to_string()))?;
@@ -128,7 +130,7 @@ fn open_in_directory(directory: &Path, options: &LogOptions) -> Result<Opened, N
             (choice.kind, choice.reason)
         }
     };
-    let device = open_kind(&directory, kind, &probe, options)?;
+    let device = open_kind(&directory, kind, &probe, options, held)?;
     let mut warnings = if kind == DeviceKind::Pmem { Vec::new() } else { warnings(&probe) };
     if kind == DeviceKind::Pmem && !probe.map_sync {
         warnings.push(format!(
@@ -144,8 +146,9 @@ fn open_kind(
     kind: DeviceKind,
     probe: &PathProbe,
     options: &LogOptions,
+    held: Seq,
 ) -> Result<Box<dyn LogDevice>, NodeError> {
-    let segments = segments(options);
+    let segments = segments(options, held);
     Ok(match kind {
         DeviceKind::File => Box::new(FileLogDevice::open(directory, segments)?),
         DeviceKind::Block => {

@@ -12,7 +12,12 @@ use crate::choice::tests::{disk, good};
 use crate::choice::{choose, write_unit_len};
 
 fn segments() -> SegmentOptions {
-    SegmentOptions { segment_len_bytes: 16384, spare_segments: 1, prepare_in_background: false }
+    SegmentOptions {
+        segment_len_bytes: 16384,
+        spare_segments: 1,
+        prepare_in_background: false,
+        held_seq: Seq(0),
+    }
 }
 
 fn options() -> BlockLogOptions {

@@ -12,7 +12,12 @@ use crate::DamagedLog;
 use crate::format::SEGMENT_HEADER_LEN;
 
 fn options() -> SegmentOptions {
-    SegmentOptions { segment_len_bytes: 8192, spare_segments: 1, prepare_in_background: false }
+    SegmentOptions {
+        segment_len_bytes: 8192,
+        spare_segments: 1,
+        prepare_in_background: false,
+        held_seq: Seq(0),
+    }
 }
 
 fn open(disk: &SimDisk) -> Result<FileLogDevice, LogDeviceError> {
@@ -174,6 +179,105 @@ fn a_lost_segment_is_noticed() {
     assert!(names.len() >= 3);
     disk.remove(&names[1]).unwrap();
     assert!(matches!(read_whole(&disk), Err(LogDeviceError::BadSegment { .. })));
+}
+
+/// Records before the damage of a log that cannot be opened, and how far it is known to have been durable.
+fn read_before_damage(disk: &SimDisk) -> (Vec<u8>, Seq) {
+    let log = DamagedLog::open_on(&(Arc::new(disk.clone()) as Arc<dyn StorageDir>)).unwrap();
+    let mut read = vec![0; (log.end().0 - log.start().0) as usize];
+    log.read_at(log.start(), &mut read).unwrap();
+    (read, log.proven_end())
+}
+
+#[test]
+fn log_that_was_cut_behind_its_records_continues() {
+    let disk = SimDisk::new(1);
+    let bytes = closed_log(&disk);
+    let names: Vec<_> = disk.list().unwrap().into_iter().filter(|name| name.starts_with("log-")).collect();
+    let last = names.last().unwrap();
+    let (mut continued, mut refused) = (0, 0);
+    for len in (0..options().segment_len_bytes).step_by(8) {
+        let cut = disk.copy();
+        cut.open(last).unwrap().set_len(len).unwrap();
+        match read_whole(&cut) {
+            Ok(read) => {
+                continued += 1;
+                assert!(read == bytes, "cut at {len}");
+                let log = open(&cut).unwrap();
+                log.append(b"another record").unwrap();
+                log.sync().unwrap();
+                drop(log);
+                assert_eq!(cut.content(last).len() as u64, options().segment_len_bytes);
+                assert!(read_whole(&cut).unwrap() == [&bytes, &b"another record"[..]].concat());
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(error.damaged_from().is_some(), "cut at {len}: {error}");
+                let (read, proven_end) = read_before_damage(&cut);
+                assert!(bytes.starts_with(&read) && proven_end.0 >= read.len() as u64, "cut at {len}");
+            }
+        }
+    }
+    assert!(continued > 100 && refused > 100, "{continued} {refused}");
+}
+
+#[test]
+fn damaged_header_of_a_segment_leaves_what_is_before_it() {
+    let (disk, names) = many_segments();
+    let bytes: Vec<u8> = (0..40_u8).flat_map(|n| [n; 3000]).collect();
+    for (number, name) in names.iter().enumerate() {
+        let first_seq: usize = name["log-".len()..name.len() - ".seg".len()].parse().unwrap();
+        for at in [0, 20, 40, 50] {
+            let damaged = disk.copy();
+            damaged.damage(name, at, |bytes| bytes[0] ^= 0x10);
+            let error = open(&damaged).err().unwrap();
+            assert_eq!(error.damaged_from(), Some(Seq(first_seq as u64)), "{name} at {at}: {error}");
+            let (read, proven_end) = read_before_damage(&damaged);
+            assert!(bytes.starts_with(&read), "{name} at {at}");
+            assert!(read.len() <= first_seq && first_seq - read.len() < 3000, "{name}: {}", read.len());
+            let is_proven = number + 1 == names.len() || proven_end.0 as usize > first_seq;
+            assert!(is_proven, "{name}: durable to {proven_end}");
+        }
+    }
+}
+
+#[test]
+fn log_that_lacks_what_it_held_is_not_opened_and_not_changed() {
+    let (disk, names) = many_segments();
+    let open_held = |disk: &SimDisk, held_seq| {
+        FileLogDevice::open_on(
+            Arc::new(disk.clone()),
+            SegmentOptions { held_seq: Seq(held_seq), ..options() },
+        )
+    };
+    let content = |disk: &SimDisk| {
+        let names = disk.list().unwrap();
+        names.iter().map(|name| (name.clone(), disk.content(name))).collect::<Vec<_>>()
+    };
+    assert_eq!(open_held(&disk.copy(), 120_000).unwrap().end(), Seq(120_000));
+    let without = |gone: &[String]| {
+        let disk = disk.copy();
+        gone.iter().for_each(|name| disk.remove(name).unwrap());
+        disk
+    };
+    let begins_later = without(&names[..2]);
+    let ends_earlier = without(&names[names.len() - 1..]);
+    let has_none = without(&names);
+    for (disk, held) in [(begins_later, 1), (ends_earlier, 120_000), (has_none, 1), (disk.copy(), 120_001)] {
+        let before = content(&disk);
+        let error = open_held(&disk, held).err().unwrap();
+        assert!(matches!(error, LogDeviceError::Incomplete { .. }), "{error}");
+        assert!(content(&disk) == before, "{error}");
+    }
+}
+
+/// It may be whole, and this program too old.
+#[test]
+fn segment_of_an_unknown_version_is_not_damage() {
+    let (disk, names) = many_segments();
+    disk.damage(&names[3], 8, |bytes| bytes[0] = 77);
+    let error = open(&disk).err().unwrap();
+    assert!(error.damaged_from().is_none() && error.to_string().contains("77"), "{error}");
 }
 
 /// A log of 40 records of 3000 bytes, and the names of its segments in order.

@@ -27,7 +27,7 @@ impl DamagedLog {
     /// caller ensures that no other process uses the directory.
     ///
     /// # Errors
-    /// [`LogDeviceError::BadSegment`] if a segment has no valid header; [`LogDeviceError::Io`].
+    /// [`LogDeviceError::Io`].
     pub fn open_on(dir: &Arc<dyn StorageDir>) -> Result<Self, LogDeviceError> {
         let recovery::BeforeDamage { index, proven_seq } = recovery::before_damage(&**dir)?;
         let (start, end) = (Seq(index.start_seq()), Seq(index.end_seq));

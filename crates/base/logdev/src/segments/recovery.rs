@@ -17,29 +17,29 @@
 //! Damage is read several times before it counts: the fault may have been one of the transfer. Blocks that the drive has
 //! lost are read as zeros ([`super::content`]), so they are damage of the records in them.
 //!
+//! A segment whose header is damaged, or whose file was cut, is damage from its first position on, or from the cut on. The
+//! last one may have been cut behind its records: then nothing is lost, and the file gets its length back. A segment of
+//! another format version is not damaged; the log is not opened.
+//!
 //! Every step may be cut off by a crash and done again.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use redoubt_storage::{StorageDir, StorageFile};
 
-use super::content::{Content, read, read_content};
+use super::SegmentOptions;
+use super::content::Content;
+use super::files::{NumberedNames, Prefix, READS_OF_DAMAGE, Segment, classify, open_segments};
 use super::index::{Index, RecordStart, SegmentIndex};
 use super::spares::{OpenSegment, Spare, Spares};
-use super::{MAX_SEGMENT_LEN, MIN_SEGMENT_LEN, SegmentOptions, segment_name};
 use crate::Seq;
 use crate::error::LogDeviceError;
 use crate::format::{
     MIN_ROOM, RECORD_HEADER_LEN, RecordHeader, SEGMENT_HEADER_LEN, SegmentHeader, candidates,
 };
 
-/// Reads of a damaged segment before it counts as damaged.
-const READS_OF_DAMAGE: usize = 3;
-
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
-
-/// Files by the number in their name, in order.
-type NumberedNames = Vec<(u64, String)>;
 
 /// What was found in the directory.
 pub(super) struct Recovered {
@@ -57,24 +57,6 @@ pub(super) struct RecoveredLog {
     pub index: Index,
     /// A record or header says that the whole stream is durable.
     pub is_proven: bool,
-}
-
-/// A segment file and its header.
-struct Segment {
-    file: Arc<dyn StorageFile>,
-    name: String,
-    header: SegmentHeader,
-}
-
-impl Segment {
-    /// The next read is one of the drive, if that can be had.
-    fn drop_cache(&self) {
-        let _ = self.file.drop_cache();
-    }
-
-    fn content(&self) -> Result<Content, LogDeviceError> {
-        read_content(&*self.file, &self.name, self.header.len_bytes as usize)
-    }
 }
 
 /// A place between two appended records.
@@ -214,14 +196,23 @@ pub(super) fn recover(dir: &dyn StorageDir, options: &SegmentOptions) -> Result<
     dir.sync().map_err(LogDeviceError::io("sync", "the log directory"))?;
     let (log_names, spare_names) = classify(dir)?;
     if log_names.is_empty() {
+        check_held(options, Seq(0)..Seq(0))?;
         return Ok(Recovered { log: None, spares: open_spares(dir, options, spare_names)? });
     }
-    let mut segments = Vec::with_capacity(log_names.len());
-    for (first_seq, name) in log_names {
-        segments.push(open_segment(dir, first_seq, name)?);
-    }
+    let Prefix { mut segments, fault, later } = open_segments(dir, log_names)?;
+    let fault = match fault {
+        // It may have been cut behind its records.
+        Some((error, true)) if later.is_empty() => Some(error),
+        Some((error, _)) => return Err(error),
+        None => None,
+    };
     let (sealed, mut walk) = walk_until_certain(&segments)?;
     let mut walked = segments.split_off(sealed);
+    if let Some(fault) = fault {
+        restore_len(&walked, &walk, fault)?;
+    }
+    let start = segments.first().or(walked.first()).map_or(0, |segment| segment.header.first_seq);
+    check_held(options, Seq(start)..Seq(walk.boundary().seq))?;
     // From here on the directory is changed.
     let spares = open_spares(dir, options, spare_names)?;
     clear_tail(dir, &mut walked, &mut walk)?;
@@ -239,6 +230,15 @@ pub(super) fn recover(dir: &dyn StorageDir, options: &SegmentOptions) -> Result<
     let is_proven = walk.proven_seq == end.seq;
     let log = RecoveredLog { open, at: end.at, unit: header.unit as usize, index, is_proven };
     Ok(Recovered { log: Some(log), spares })
+}
+
+/// Fails if a log of this extent lacks what it is known to have held.
+fn check_held(options: &SegmentOptions, extent: Range<Seq>) -> Result<(), LogDeviceError> {
+    let held = options.held_seq;
+    if held == Seq(0) || (extent.start <= held && held <= extent.end) {
+        return Ok(());
+    }
+    Err(LogDeviceError::Incomplete { start: extent.start, end: extent.end, held })
 }
 
 /// How many segments stay sealed, and the walk through the others.
@@ -278,14 +278,22 @@ pub(super) struct BeforeDamage {
 /// Finds the whole records before the first damage, in a log that [`recover`] refuses. Changes nothing.
 ///
 /// # Errors
-/// [`LogDeviceError::BadSegment`] if a segment has no valid header; [`LogDeviceError::Io`].
+/// [`LogDeviceError::Io`].
 pub(super) fn before_damage(dir: &dyn StorageDir) -> Result<BeforeDamage, LogDeviceError> {
     let (log_names, _) = classify(dir)?;
-    let mut segments = Vec::with_capacity(log_names.len());
-    for (first_seq, name) in log_names {
-        segments.push(open_segment(dir, first_seq, name)?);
+    let first_seq = log_names.first().map_or(0, |(first_seq, _)| *first_seq);
+    let Prefix { mut segments, later, .. } = open_segments(dir, log_names)?;
+    let mut proven_seq = first_seq;
+    for segment in &later {
+        let content = segment.content()?;
+        proven_seq = proven_seq.max(segment.header.durable_seq);
+        proven_seq = proven_seq.max(proven_by(&content.bytes, SEGMENT_HEADER_LEN, &segment.header));
     }
-    let proven_seq = segments.iter().map(|segment| segment.header.durable_seq).max().unwrap_or(0);
+    if segments.is_empty() {
+        return Ok(BeforeDamage { index: Index::from_segments(Vec::new(), first_seq), proven_seq });
+    }
+    let headers = segments.iter().map(|segment| segment.header.durable_seq);
+    proven_seq = proven_seq.max(headers.max().unwrap_or(0));
     let mut sealed = count_sealed(&segments).saturating_sub(1);
     let (mut walk, _) = walk_to_gap(segments.get(sealed..).unwrap_or_default())?;
     if walk.boundary.is_none() && sealed > 0 {
@@ -294,14 +302,14 @@ pub(super) fn before_damage(dir: &dyn StorageDir) -> Result<BeforeDamage, LogDev
     }
     let walked = segments.split_off(sealed);
     let end = walk.boundary();
-    let proven_seq = proven_seq.max(proven_after(&walked, &walk)?);
+    proven_seq = proven_seq.max(proven_after(&walked, &walk)?);
     walk.indexes.truncate(end.segment + 1);
     if let Some(last) = walk.indexes.last_mut() {
         last.truncate(end.seq);
     }
     let mut indexes = seal(segments, walked.first());
     indexes.append(&mut walk.indexes);
-    let proven_seq = proven_seq.max(walk.proven_seq).max(end.seq);
+    proven_seq = proven_seq.max(walk.proven_seq).max(end.seq);
     Ok(BeforeDamage { index: Index::from_segments(indexes, end.seq), proven_seq })
 }
 
@@ -325,29 +333,6 @@ fn seal(segments: Vec<Segment>, after: Option<&Segment>) -> Vec<SegmentIndex> {
     sealed.collect()
 }
 
-/// The segments in stream order, and the spares.
-fn classify(dir: &dyn StorageDir) -> Result<(NumberedNames, NumberedNames), LogDeviceError> {
-    let names = dir.list().map_err(LogDeviceError::io("list", "the log directory"))?;
-    let (mut logs, mut spares) = (Vec::new(), Vec::new());
-    for name in names {
-        let Some(stem) = name.strip_suffix(".seg") else { continue };
-        let (list, digits) = match (stem.strip_prefix("log-"), stem.strip_prefix("spare-")) {
-            (Some(digits), _) => (&mut logs, digits),
-            (_, Some(digits)) => (&mut spares, digits),
-            _ => continue,
-        };
-        let number = digits.parse::<u64>().ok().filter(|_| digits.len() == 20);
-        let Some(number) = number else {
-            let reason = "its name is not that of a segment: move it out of the log directory".into();
-            return Err(LogDeviceError::BadSegment { file: name, reason, seq: None });
-        };
-        list.push((number, name));
-    }
-    logs.sort_unstable();
-    spares.sort_unstable();
-    Ok((logs, spares))
-}
-
 /// Opens the spares that fit the options, and removes the others.
 fn open_spares(
     dir: &dyn StorageDir,
@@ -368,34 +353,20 @@ fn open_spares(
     Ok(Spares::new(ready, next_number))
 }
 
-fn open_segment(dir: &dyn StorageDir, first_seq: u64, name: String) -> Result<Segment, LogDeviceError> {
-    let file = dir.open(&name).map_err(LogDeviceError::io("open", &name))?;
-    file.sync_data().map_err(LogDeviceError::io("sync", &name))?;
-    file.drop_cache().map_err(LogDeviceError::io("drop the cache of", &name))?;
-    let len_bytes = file.len_bytes().map_err(LogDeviceError::io("get the length of", &name))?;
-    let bytes = read(&*file, &name, len_bytes.min(SEGMENT_HEADER_LEN as u64) as usize)?;
-    let header = SegmentHeader::decode(&bytes).and_then(|header| {
-        if header.first_seq != first_seq {
-            Err(format!(
-                "its header is that of {}: restore the file from a copy",
-                segment_name(header.first_seq)
-            ))
-        } else if header.len_bytes != len_bytes
-            || !(MIN_SEGMENT_LEN..=MAX_SEGMENT_LEN).contains(&len_bytes)
-            || !len_bytes.is_multiple_of(4096)
-        {
-            Err(format!(
-                "it is {len_bytes} bytes long, but was made with {}: restore the file from a copy",
-                header.len_bytes
-            ))
-        } else {
-            Ok(header)
-        }
-    });
-    // The header was durable before the file got its name, so this is never the mark of a crash.
-    let header =
-        header.map_err(|reason| LogDeviceError::BadSegment { file: name.clone(), reason, seq: None })?;
-    Ok(Segment { file, name, header })
+/// Gives the last segment its length back if it was cut behind its records. `fault`: its length is not that of its header.
+///
+/// Records follow one another without gaps. So none was behind the cut if none begins where the walk stopped, and what is
+/// there can be read.
+fn restore_len(segments: &[Segment], walk: &Walk, fault: LogDeviceError) -> Result<(), LogDeviceError> {
+    let Some((number, last)) = segments.iter().enumerate().next_back() else { return Err(fault) };
+    let rest = walk.content.bytes.get(walk.stopped_at..).unwrap_or_default();
+    let is_cut = (walk.content.bytes.len() as u64) < last.header.len_bytes;
+    let begins_one = rest.starts_with(&last.header.epoch.to_le_bytes());
+    if walk.stopped_segment != number || !is_cut || rest.len() < RECORD_HEADER_LEN || begins_one {
+        return Err(fault);
+    }
+    let restored = last.file.allocate(0, last.header.len_bytes).and_then(|()| last.file.sync_all());
+    restored.map_err(LogDeviceError::io_or_no_space("restore the length of", &last.name))
 }
 
 impl Walk {
@@ -544,19 +515,21 @@ fn check_tail(segments: &[Segment], walk: &Walk) -> Result<(), LogDeviceError> {
 
 /// How far the records after the place where the walk stopped show that the stream was durable.
 fn proven_after(segments: &[Segment], walk: &Walk) -> Result<u64, LogDeviceError> {
-    let proven = |content: &[u8], from: usize, header: &SegmentHeader| {
-        let records = candidates(content, from, header)
-            .filter_map(|at| RecordHeader::decode(content, at, header.epoch));
-        records.map(|record| record.durable_seq).max().unwrap_or(0)
-    };
     let stopped = segments.get(walk.stopped_segment);
     let mut proven_seq =
-        stopped.map_or(0, |stopped| proven(&walk.content.bytes, walk.stopped_at, &stopped.header));
+        stopped.map_or(0, |stopped| proven_by(&walk.content.bytes, walk.stopped_at, &stopped.header));
     for segment in segments.iter().skip(walk.stopped_segment + 1) {
         let content = segment.content()?;
-        proven_seq = proven_seq.max(proven(&content.bytes, SEGMENT_HEADER_LEN, &segment.header));
+        proven_seq = proven_seq.max(proven_by(&content.bytes, SEGMENT_HEADER_LEN, &segment.header));
     }
     Ok(proven_seq)
+}
+
+/// How far the records of a segment from this byte on show that the stream was durable.
+fn proven_by(content: &[u8], from: usize, header: &SegmentHeader) -> u64 {
+    let records =
+        candidates(content, from, header).filter_map(|at| RecordHeader::decode(content, at, header.epoch));
+    records.map(|record| record.durable_seq).max().unwrap_or(0)
 }
 
 /// Makes what is after the last whole record unreadable for ever.

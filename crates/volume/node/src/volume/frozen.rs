@@ -16,7 +16,9 @@
 //! X that it has found.
 //!
 //! Another build may understand the frame. So the note names the build, and any other build reads the whole log again. A
-//! note that is damaged, or that the drive cannot read, is removed: the parser meets the frame again.
+//! note that is damaged, or that the drive cannot read, is removed: the parser meets the frame again. A note of a log that
+//! was damaged says how far it was durable. When a copy is put back, and the log is whole up to there, it is read again. One
+//! that is whole because its damaged end was taken away is not.
 //!
 //! Stored form: JSON, with the fields of [`Frozen`], behind a checksum line ([`crate::checkpoint::write_checked`]).
 //!
@@ -63,6 +65,9 @@ pub struct Frozen {
     lsn: u64,
     /// The defect of the frame.
     reason: String,
+    /// The log was damaged, or files of it were missing, and it had been durable up to there at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    log_durable_seq: Option<u64>,
 }
 
 impl Frozen {
@@ -83,9 +88,38 @@ impl Frozen {
             }
             Err(error) => return Err(error),
         }
+        Self::remove(own).map(|()| None)
+    }
+
+    fn remove(own: &Folder) -> Result<(), NodeError> {
         own.remove(FILE_NAME)?;
-        own.sync()?;
-        Ok(None)
+        own.sync()
+    }
+
+    /// A position that the log must have held, according to the note. A log without it is opened for reading only.
+    pub fn held(&self) -> Seq {
+        Seq(self.log_durable_seq.map_or(0, |end| end.max(self.seq)))
+    }
+
+    /// The note, unless it is of damage to the log, and `log`, opened with [`Frozen::held`], is whole: then the note is
+    /// removed durably.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn without_damage(
+        self,
+        own: &Folder,
+        log: &crate::log_device::Opened,
+    ) -> Result<Option<Self>, NodeError> {
+        if self.log_durable_seq.is_none() || log.damage.is_some() {
+            return Ok(Some(self));
+        }
+        tracing::info!(
+            event = "frozen_log_whole",
+            own = %own.path().display(),
+            "the log of a frozen volume is whole again; it is read again"
+        );
+        Self::remove(own).map(|()| None)
     }
 
     fn parse(own: &Folder) -> Result<Option<Self>, NodeError> {
@@ -97,9 +131,9 @@ impl Frozen {
         parse(own, FILE_NAME, &body).map(Some)
     }
 
-    fn new(end: Point, refusal: &NodeError) -> Self {
+    fn new(end: Point, refusal: &NodeError, log_durable_seq: Option<u64>) -> Self {
         let (build, reason) = (build().to_owned(), refusal.to_string());
-        Self { format: FORMAT, build, seq: end.seq.0, lsn: end.lsn.0, reason }
+        Self { format: FORMAT, build, seq: end.seq.0, lsn: end.lsn.0, reason, log_durable_seq }
     }
 
     fn write(&self, own: &Folder) -> Result<(), NodeError> {
@@ -112,6 +146,16 @@ impl Frozen {
     /// The end of the volume.
     pub fn point(&self) -> Point {
         Point { seq: Seq(self.seq), lsn: Lsn(self.lsn) }
+    }
+
+    fn way_out(&self) -> &'static str {
+        if self.log_durable_seq.is_some() {
+            "Stop the node, put back the damaged or missing files of the log from a copy, and start it: the volume continues if \
+             the log is whole then"
+        } else {
+            "If a file of the log is damaged, put back a copy of it; otherwise upgrade the node, or export the volume and \
+             report this"
+        }
     }
 
     /// For status and for a server that is refused.
@@ -140,12 +184,12 @@ impl Frozen {
         };
         format!(
             "it is frozen at LSN {} ({}), because the log after it cannot be used: {}. {missing}{exactness}The volume can be \
-             exported and viewed, but no server can write it. If a file of the log is damaged, put back a copy of it; \
-             otherwise upgrade the node, or export the volume and report this. To read the log once more with this build, \
-             stop the node and remove {}",
+             exported and viewed, but no server can write it. {}. To read the log once more with this build, stop the node \
+             and remove {}",
             self.lsn,
             Seq(self.seq),
             self.reason,
+            self.way_out(),
             own.path().join(FILE_NAME).display()
         )
     }
@@ -161,6 +205,8 @@ pub struct LogExtent {
     pub end: Seq,
     /// An earlier process may have made changes up to there in plain files and pages.
     pub changes_end: u64,
+    /// It is damaged, or files are missing.
+    pub is_damaged: bool,
 }
 
 impl LogExtent {
@@ -169,7 +215,7 @@ impl LogExtent {
         let device_end = log.device.end();
         let end = log.damage.as_ref().map_or(device_end, |damage| damage.durable_end.max(device_end));
         let unbounded = if log.damage.is_some() { UNKNOWN_END } else { end.0 };
-        Self { end, changes_end: bound.unwrap_or(unbounded) }
+        Self { end, changes_end: bound.unwrap_or(unbounded), is_damaged: log.damage.is_some() }
     }
 
     /// The end of a volume that is frozen at `at`.
@@ -191,7 +237,12 @@ pub fn is_refusal(error: &NodeError) -> bool {
         | NodeError::Refused(_)
         | NodeError::Damaged { .. } => true,
         NodeError::LogDevice(error) => {
-            matches!(error, LogDeviceError::Damaged { .. } | LogDeviceError::BadSegment { .. })
+            matches!(
+                error,
+                LogDeviceError::Damaged { .. }
+                    | LogDeviceError::BadSegment { .. }
+                    | LogDeviceError::Incomplete { .. }
+            )
         }
         _ => false,
     }
@@ -248,7 +299,8 @@ impl Volume {
     fn note_frozen(&self, end: Point, refusal: &NodeError) -> Result<String, NodeError> {
         let log_end = self.log_extent.end.max(self.receiving.buffer.received().seq);
         let extent = LogExtent { end: log_end, ..self.log_extent };
-        let (frozen, frozen_end) = (Frozen::new(end, refusal), extent.frozen_at(end));
+        let log_durable_seq = extent.is_damaged.then_some(log_end.0);
+        let (frozen, frozen_end) = (Frozen::new(end, refusal, log_durable_seq), extent.frozen_at(end));
         // This process has made no changes after `end`.
         self.session.set_frozen(Some(self.log_extent.changes_end.max(end.seq.0)))?;
         frozen.write(&self.context.own)?;
@@ -302,7 +354,7 @@ mod tests {
         let disk = SimDisk::new(1);
         let own = Folder::new(Arc::new(disk.subdirectory("own")), Path::new("own"));
         let identity = Identity { frozen_changes_end: Some(7), ..Identity::new() };
-        let frozen = Frozen::new(Point::default(), &NodeError::Refused("rotten".to_owned()));
+        let frozen = Frozen::new(Point::default(), &NodeError::Refused("rotten".to_owned()), None);
         frozen.write(&own).unwrap();
         assert_eq!(Frozen::read(&own, &identity).unwrap(), Some(frozen));
         disk.lose("own/frozen", 0..8);

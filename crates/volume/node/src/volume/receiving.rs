@@ -284,10 +284,11 @@ impl Receiving {
     /// Feeds everything in the log after `applied` back into the log buffer, and finds the end of the stream. The part
     /// before `applied`, kept for the server's next start, is not read: the device has checked that it is whole. Nor is
     /// the part after `limit`, which the parser refuses ([`super::frozen`]). A frame that is damaged or invalid ends the
-    /// stream, and so does the damaged end of the device. If that is before `applied`, the stream ends at `applied`.
+    /// stream, and so does the damaged end of the device. If that is before `applied`, or the log begins after it, the
+    /// stream ends at `applied`.
     ///
     /// # Errors
-    /// [`NodeError::Damaged`] if the log ends before `applied` and is not damaged; [`NodeError::LogDevice`].
+    /// [`NodeError::LogDevice`].
     pub fn recover(
         &self,
         log_start: Point,
@@ -297,21 +298,12 @@ impl Receiving {
         let device_end = self.device.end();
         let end = limit.map_or(device_end, |limit| device_end.min(limit));
         self.retention.begin(log_start);
-        if end < applied.seq {
-            let reason =
-                format!("the log ends at {end}, but the checkpoint says that {} was durable", applied.seq);
-            let (path, damage) = (self.log_path(), self.damage.as_ref().filter(|_| device_end < applied.seq));
-            return match damage {
-                // Pages and plain files have everything before A.
-                Some(LogDamage { reason: why, .. }) => {
-                    let reason = format!("{reason}; {why}");
-                    Ok(Recovered { end: applied, refusal: Some(NodeError::Damaged { path, reason }) })
-                }
-                None => {
-                    let reason = format!("{reason}; files of the log are missing");
-                    Err(NodeError::Damaged { path, reason })
-                }
-            };
+        if let Some(reason) = self.missing_after(applied, end) {
+            let why = self.damage.as_ref().map_or("files of the log are missing", |damage| &damage.reason);
+            let reason = format!("{reason}; {why}");
+            // Pages and plain files have everything before A.
+            let refusal = NodeError::Damaged { path: self.log_path(), reason };
+            return Ok(Recovered { end: applied, refusal: Some(refusal) });
         }
         let mut recovered_bytes = 0u64;
         let mut last = applied;
@@ -348,6 +340,18 @@ impl Receiving {
             "volume recovered"
         );
         Ok(Recovered { end: last, refusal })
+    }
+
+    /// The log, which is read up to `end`, does not have all from A on.
+    fn missing_after(&self, applied: Point, end: Seq) -> Option<String> {
+        let (a, start) = (applied.seq, self.device.start());
+        if end < a {
+            Some(format!("the log ends at {end}, but the checkpoint says that {a} was durable"))
+        } else if start > a {
+            Some(format!("the log begins at {start}, but the checkpoint needs it from {a} on"))
+        } else {
+            None
+        }
     }
 
     /// Calls `each` for the frames in `[start.seq, end)` of the log. Returns the point after the last. If the log is
@@ -443,11 +447,16 @@ impl Receiving {
         len > 0 && (can_read(start) || can_read(Seq(end.0 - len)))
     }
 
-    /// A checkpoint needs the log from `needed` on: discards the part that no pin needs either.
+    /// A checkpoint needs the log from `needed` on: discards the part that no pin needs either. The log of a frozen volume
+    /// stays as it is.
     ///
     /// # Errors
     /// [`NodeError::LogDevice`].
     pub fn give_up_before(&self, needed: Point) -> Result<(), NodeError> {
+        // A person may put back what is missing.
+        if self.context.frozen_end().is_some() {
+            return Ok(());
+        }
         let from = self.retention.give_up_before(needed);
         Ok(self.device.discard_before(from.seq)?)
     }

@@ -262,9 +262,10 @@ pub fn open_log(
     dir: Arc<dyn StorageDir>,
     io: Arc<dyn DurableIo>,
     options: &NodeOptions,
+    held_seq: Seq,
 ) -> Result<Box<dyn LogDevice>, NodeError> {
-    let segments =
-        SegmentOptions { segment_len_bytes: options.log.segment_len_bytes, ..SegmentOptions::default() };
+    let segment_len_bytes = options.log.segment_len_bytes;
+    let segments = SegmentOptions { segment_len_bytes, held_seq, ..SegmentOptions::default() };
     let _ = disk;
     Ok(match options.log.device {
         Some(DeviceKind::Block) => {
@@ -290,12 +291,12 @@ impl Home for SimHome {
         Ok(Folder::new(self.dir(Part::Plain), Path::new("plain")))
     }
 
-    fn log(&self, _: &str, options: &NodeOptions) -> Result<Opened, NodeError> {
+    fn log(&self, _: &str, options: &NodeOptions, held: Seq) -> Result<Opened, NodeError> {
         let io = WatchedIo {
             life: Arc::clone(&self.life),
             io: SimIo::new(&self.life.disk, options.log.max_in_flight),
         };
-        let device = open_log(&self.life.disk, self.dir(Part::Log), Arc::new(io), options)?;
+        let device = open_log(&self.life.disk, self.dir(Part::Log), Arc::new(io), options, held)?;
         Ok(Opened {
             device,
             place: "log".to_owned(),
@@ -438,7 +439,7 @@ impl PageStore for WatchedStore {
 pub fn log_after_power_cut(disk: &SimDisk, options: &NodeOptions) -> Result<(Seq, Vec<u8>), NodeError> {
     let after = disk.after_power_cut();
     let io = SimIo::new(&after, options.log.max_in_flight);
-    let device = open_log(&after, Arc::new(after.clone()), Arc::new(io), options)?;
+    let device = open_log(&after, Arc::new(after.clone()), Arc::new(io), options, Seq(0))?;
     let (start, end) = (device.start(), device.end());
     let mut bytes = vec![0; (end.0 - start.0) as usize];
     device.read_at(redoubt_logdev::Seq(start.0), &mut bytes)?;

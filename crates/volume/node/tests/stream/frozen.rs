@@ -223,7 +223,7 @@ pub fn fill_segments(prepared: &mut Prepared, running: &mut Running) -> Vec<(Pat
 }
 
 /// Segments of the log in order, with the positions at which they begin.
-fn segments(prepared: &Prepared) -> Vec<(PathBuf, u64)> {
+pub fn segments(prepared: &Prepared) -> Vec<(PathBuf, u64)> {
     let mut segments = Vec::new();
     for (path, _) in files_of(&log_of(prepared)) {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
@@ -243,7 +243,7 @@ pub fn flip(path: &Path, at: u64) {
 }
 
 /// Several segments of redo that is not applied.
-fn prepare_long_log() -> Prepared {
+pub fn prepare_long_log() -> Prepared {
     let mut prepared = prepare(PageProtection::Atomic, 20);
     hold(&mut prepared);
     let mut running = start(&mut prepared, 11);

@@ -7,6 +7,7 @@ use redoubt_logdev::DeviceKind;
 use redoubt_logdev::choice::HAS_PMEM;
 use redoubt_node::place::{RawDevices, Site, remove_volume_directory};
 use redoubt_node::{LogOptions, NodeError, NodeOptions, log_device};
+use redoubt_wire::Seq;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -73,7 +74,7 @@ fn a_place_that_the_device_does_not_fit_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let devices = RawDevices::default();
     let site = Site { directory: directory.path(), volume_id: "id", devices: &devices, unlocked: None };
-    let open = |log: &LogOptions| log_device::open(site, log).err();
+    let open = |log: &LogOptions| log_device::open(site, log, Seq(0)).err();
     let plain = LogOptions { pretend_pmem: false, ..device(DeviceKind::Pmem) };
     let error = open(&plain).unwrap().to_string();
     assert!(error.contains(if HAS_PMEM { "DAX" } else { "redoubt-experimental" }), "{error}");

@@ -49,7 +49,12 @@ type Log = PmemLog<ModelMedia>;
 const THREADS: u32 = 3;
 
 fn open(disk: &ModelDisk, unit: usize, fault: Fault) -> Result<Log, LogDeviceError> {
-    let options = SegmentOptions { segment_len_bytes: 8192, spare_segments: 1, prepare_in_background: false };
+    let options = SegmentOptions {
+        segment_len_bytes: 8192,
+        spare_segments: 1,
+        prepare_in_background: false,
+        held_seq: Seq(0),
+    };
     PmemLog::open(Arc::new(disk.clone()), options, unit, ModelMedia { disk: disk.clone(), fault })
 }
 
