@@ -64,8 +64,8 @@ pub struct SegmentOptions {
     /// Prepare spares in a thread of its own. Otherwise they are made when needed, in
     /// [`LogDevice::append`](crate::LogDevice::append), or by `prepare_spare_segments`.
     pub prepare_in_background: bool,
-    /// The log is known to have held this position when it was used last. One that ends before it, or begins after it,
-    /// lacks files, and is not opened; nothing is changed then. 0: nothing is known.
+    /// The log is known to have held this position when it was used last. A log that ends before it, or begins after it,
+    /// lacks files, and is not opened; nothing is changed then. 0: no position is known.
     pub held_seq: Seq,
 }
 

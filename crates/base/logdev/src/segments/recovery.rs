@@ -355,8 +355,8 @@ fn open_spares(
 
 /// Gives the last segment its length back if it was cut behind its records. `fault`: its length is not that of its header.
 ///
-/// Records follow one another without gaps. So none was behind the cut if none begins where the walk stopped, and what is
-/// there can be read.
+/// Records follow one another without gaps. So none was behind the cut if none begins where the walk stopped, and the
+/// bytes there can be read.
 fn restore_len(segments: &[Segment], walk: &Walk, fault: LogDeviceError) -> Result<(), LogDeviceError> {
     let Some((number, last)) = segments.iter().enumerate().next_back() else { return Err(fault) };
     let rest = walk.content.bytes.get(walk.stopped_at..).unwrap_or_default();

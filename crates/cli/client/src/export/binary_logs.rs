@@ -16,7 +16,7 @@ pub(super) struct MissingLogs {
     pub logs: Vec<String>,
 }
 
-/// Looks into every index in the export's directory. One that cannot be read is left out: it is no reason to fail.
+/// Looks into every index in the export's directory. An index that cannot be read is left out: it is no reason to fail.
 pub(super) fn missing_logs(directory: &Path, entries: &[VolumeEntry]) -> Vec<MissingLogs> {
     let is_index = |entry: &&VolumeEntry| {
         entry.kind == EntryKind::Plain

@@ -17,8 +17,8 @@
 //!
 //! Another build may understand the frame. So the note names the build, and any other build reads the whole log again. A
 //! note that is damaged, or that the drive cannot read, is removed: the parser meets the frame again. A note of a log that
-//! was damaged says how far it was durable. When a copy is put back, and the log is whole up to there, it is read again. One
-//! that is whole because its damaged end was taken away is not.
+//! was damaged says how far it was durable. When a copy is put back, and the log is whole up to there, it is read again. A
+//! log that is whole only because its damaged end was taken away is not.
 //!
 //! Stored form: JSON, with the fields of [`Frozen`], behind a checksum line ([`crate::checkpoint::write_checked`]).
 //!
