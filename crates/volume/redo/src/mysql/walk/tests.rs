@@ -76,6 +76,25 @@ fn the_end_of_a_mini_transaction_is_found_in_pieces() {
     }
 }
 
+/// The bytes that are known are not looked at again: a mini-transaction of many pieces would take quadratic time.
+#[test]
+fn known_bytes_of_a_mini_transaction_are_not_walked_again() {
+    let bytes =
+        group(&[record(2, 5, 3, &[0, 60, 1]), record(2, 5, 4, &[0, 60, 2]), record(2, 5, 5, &[0, 60, 3])]);
+    let MtrEnd::After(known) = mtr_end(&bytes[..bytes.len() - 2], 0).unwrap() else {
+        panic!("it has an end")
+    };
+    assert!(known > 0);
+    let mut poisoned = bytes.clone();
+    poisoned[..known].fill(0xff);
+    assert!(mtr_end(&poisoned, 0).is_err(), "walked from its beginning, it is not valid");
+    assert_eq!(mtr_end(&poisoned, known), Ok(MtrEnd::At(bytes.len())));
+    // Nor when more bytes do not complete it.
+    for len in known..bytes.len() {
+        assert_eq!(mtr_end(&poisoned[..len], known), mtr_end(&bytes[..len], 0), "{len} bytes");
+    }
+}
+
 #[test]
 fn runs_are_of_one_page_and_notes_apart() {
     let init = record(59, 5, 0, &[]);
