@@ -295,6 +295,18 @@ impl Node {
         })
     }
 
+    /// Waits until everything that the node has received for a volume is in its page files.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`], or as [`Node::status`].
+    pub fn wait_applied(&self, volume: &str) -> Result<()> {
+        poll_until("the end of applying", PATIENCE, || {
+            let status = self.status(volume)?;
+            let volume = &status["volumes"][0];
+            Ok((volume["a_lsn"] == volume["w_lsn"] && volume["ring_used_bytes"] == 0).then_some(()))
+        })
+    }
+
     /// The launcher that puts a server on a volume of this node.
     pub fn launcher(&self, volume: &str, verify: Verify) -> Launcher {
         self.launcher_with(volume, verify, &[])

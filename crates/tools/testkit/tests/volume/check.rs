@@ -7,8 +7,11 @@ use super::quarantine::{
     GOOD_ROWS, NODE_ARGS, PAGE_LEN_BYTES, VOLUME, count, damage, find_leaf, number, server_with_tables, sql,
     volume, wait_for,
 };
+use super::scrubbing::wait_flushed;
 use redoubt_harness::command::{Outcome, PATIENCE};
 use redoubt_harness::node::Node;
+use redoubt_page::layout::page_lsn;
+use redoubt_workload::check::finish_purge;
 use redoubt_workload::launcher::find_redoubt;
 use redoubt_workload::server::Server;
 use serde_json::Value;
@@ -51,16 +54,23 @@ fn stored(node: &Node, part: &str) -> PathBuf {
     node.data().join("volumes").join(VOLUME).join(part)
 }
 
-/// All changes are in the page files.
+/// All changes are in the page files, those of the purge included.
 fn wait_applied(server: &Server, node: &Node) {
-    let end = number(&volume(node), "w_lsn");
+    finish_purge(&mut server.connect().unwrap()).unwrap();
+    // Its commit sends the redo of the purge.
     sql(server, &["UPDATE d.good SET c = REVERSE(c) WHERE id = 3"]);
-    wait_for(node, "another applied batch", |volume| {
-        number(volume, "a_lsn") > end && number(volume, "ring_used_bytes") == 0
-    });
+    node.wait_applied(VOLUME).unwrap();
 }
 
+/// The log proves a lost write while it has the changes of the page, so while the server makes no checkpoint after them.
 fn lose_a_write(server: &Server, node: &Node) {
+    // No write is under way, and there is no reason for another one: neither dirty pages nor the age of the log.
+    finish_purge(&mut server.connect().unwrap()).unwrap();
+    wait_flushed(server);
+    sql(
+        server,
+        &["SET GLOBAL innodb_adaptive_flushing_lwm = 70", "SET GLOBAL innodb_max_dirty_pages_pct = 90"],
+    );
     sql(server, &["UPDATE d.bad SET c = CONCAT('first', c)"]);
     wait_applied(server, node);
     let (file, page_no) = find_leaf(&stored(node, "pages"));
@@ -69,9 +79,41 @@ fn lose_a_write(server: &Server, node: &Node) {
     wait_applied(server, node);
     let newest = read_page(&file, page_no);
     assert_ne!(older, newest);
+    let older_lsn = page_lsn(&older).unwrap().0;
+    let require_in_log = || {
+        let checkpoint = number(&volume(node), "server_checkpoint_lsn");
+        assert!(
+            checkpoint <= older_lsn,
+            "the server's checkpoint {checkpoint} is after the older page, {older_lsn}"
+        );
+    };
+    require_in_log();
     write_page(&file, page_no, &older);
     require_whole(node, 1);
+    require_in_log();
     assert_eq!(read_page(&file, page_no), newest);
+    sql(server, &["SET GLOBAL innodb_adaptive_flushing_lwm = 10"]);
+    wait_flushed(server);
+}
+
+/// Checks of the volume, all of them beside a server that writes. Returns how many rows it has added.
+fn check_beside_writes(server: &Server, node: &Node) -> usize {
+    const CHECKS: usize = 3;
+    std::thread::scope(|scope| {
+        let checking = scope.spawn(|| {
+            for _ in 0..CHECKS {
+                require_whole(node, 0);
+            }
+        });
+        let mut rows = 0;
+        while !checking.is_finished() {
+            sql(server, &[&format!("INSERT INTO d.good VALUES ({}, 'more')", 2_000_000 + rows)]);
+            rows += 1;
+        }
+        checking.join().unwrap();
+        assert!(rows > 0, "no row beside {CHECKS} checks");
+        rows
+    })
 }
 
 #[test]
@@ -81,17 +123,7 @@ fn check_of_a_volume_with_a_server_repairs_and_names_damage() {
     let mut server = server_with_tables(&node);
     require_whole(&node, 0);
     lose_a_write(&server, &node);
-    // While it writes.
-    std::thread::scope(|scope| {
-        let writing = scope.spawn(|| {
-            for n in 0..200 {
-                sql(&server, &[&format!("INSERT INTO d.good VALUES ({}, 'more')", 2_000_000 + n)]);
-            }
-        });
-        while !writing.is_finished() {
-            require_whole(&node, 0);
-        }
-    });
+    let added_rows = check_beside_writes(&server, &node);
 
     // Nothing can rebuild the page, but the server still has it, and is asked for it.
     let page_no = damage(&stored(&node, "pages"));
@@ -119,6 +151,6 @@ fn check_of_a_volume_with_a_server_repairs_and_names_damage() {
     let (code, checked, _) = check(&node);
     assert_eq!((code, number(&checked, "damaged")), (Some(5), 1), "{checked}");
     assert_eq!(checked["damage"][0]["file"], "d/good.frm");
-    assert_eq!(count(&server, "d.good"), GOOD_ROWS + 200);
+    assert_eq!(count(&server, "d.good"), GOOD_ROWS + added_rows);
     server.shutdown().unwrap();
 }

@@ -74,11 +74,8 @@ fn leave_only_stored_pages(server: &Server, node: &Node) {
         })
         .unwrap();
     }
-    let end = number(&volume(node), "w_lsn");
     sql(server, &["UPDATE d.good SET c = REVERSE(c) WHERE id = 2"]);
-    wait_for(node, "another applied batch", |volume| {
-        number(volume, "a_lsn") > end && number(volume, "ring_used_bytes") == 0
-    });
+    node.wait_applied(VOLUME).unwrap();
 }
 
 /// A leaf page of the table in the node's store, not its first or last one.

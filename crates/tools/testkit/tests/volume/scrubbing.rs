@@ -70,7 +70,8 @@ fn forget(server: &Server) {
     check_all(&mut conn).unwrap();
 }
 
-fn wait_flushed(server: &Server) {
+/// The server writes all dirty pages, now and from now on.
+pub fn wait_flushed(server: &Server) {
     let mut conn = server.connect().unwrap();
     execute(&mut conn, "SET GLOBAL innodb_max_dirty_pages_pct_lwm = 0").unwrap();
     execute(&mut conn, "SET GLOBAL innodb_max_dirty_pages_pct = 0").unwrap();
@@ -115,15 +116,6 @@ fn found_in_pages(node: &Node) -> Vec<PathBuf> {
     found_in(&pages).into_iter().filter(|path| path.extension().is_some_and(|name| name == "pages")).collect()
 }
 
-fn wait_applied(node: &Node) {
-    poll_until("the end of applying", PATIENCE, || {
-        let status = node.status(VOLUME)?;
-        let volume = &status["volumes"][0];
-        Ok((volume["a_lsn"] == volume["w_lsn"] && volume["ring_used_bytes"] == 0).then_some(()))
-    })
-    .unwrap();
-}
-
 fn counter(node: &Node, of: &str, name: &str) -> u64 {
     node.status(VOLUME).unwrap()["volumes"][0][of][name].as_u64().unwrap_or(0)
 }
@@ -152,7 +144,7 @@ fn nothing_of_freed_pages_is_left_where_the_server_overwrites_them() {
     let mut server = Server::create(config(node.launcher(VOLUME, Verify::All)))
         .unwrap_or_else(|error| panic!("{error}\n{}", node.log_tail(20)));
     fill(&server);
-    wait_applied(&node);
+    node.wait_applied(VOLUME).unwrap();
     assert_eq!(found_in_pages(&node).len(), 6, "one of each table: {:?}", found_in_pages(&node));
     forget(&server);
     // Counters come once in a second.
@@ -160,7 +152,7 @@ fn nothing_of_freed_pages_is_left_where_the_server_overwrites_them() {
         Ok((counter(&node, "server_counters", "pages_scrubbed") > 300).then_some(()))
     })
     .unwrap();
-    wait_applied(&node);
+    node.wait_applied(VOLUME).unwrap();
     assert_eq!(found_in_pages(&node), Vec::<PathBuf>::new(), "while the server runs");
 
     // Replayed from an older point, and taken over.
@@ -173,7 +165,7 @@ fn nothing_of_freed_pages_is_left_where_the_server_overwrites_them() {
     execute(&mut conn, "USE shop").unwrap();
     execute(&mut conn, "INSERT INTO deleted SELECT seq, 'again' FROM seq_1_to_20000").unwrap();
     server.shutdown().unwrap();
-    wait_applied(&node);
+    node.wait_applied(VOLUME).unwrap();
     assert_eq!(found_in_pages(&node), Vec::<PathBuf>::new(), "after crashes");
     node.require_verified(VOLUME, 1).unwrap();
 

@@ -11,7 +11,7 @@ use redoubt_pagestore::PageProtection;
 use redoubt_redo::mariadb::CheckpointBlock;
 use redoubt_wire::control::{CheckProgress, Reply, Request};
 use redoubt_wire::stream::{FileKind, StreamFrame};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 fn check(control: &mut ControlClient) -> CheckProgress {
@@ -278,30 +278,38 @@ fn plain_file_that_its_server_changes_is_not_damaged() {
 
 #[test]
 fn check_during_changes_finds_no_damage() {
+    const CHECKS_BESIDE_CHANGES: usize = 10;
+    const CHANGE_ROUNDS: usize = 600;
     for protection in [PageProtection::Atomic, PageProtection::Journal] {
         let mut prepared = prepare(protection, 20);
         let mut running = start(&mut prepared, 11);
         let address = running.node.address;
-        let is_over = AtomicBool::new(false);
+        let rounds = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             let checking = scope.spawn(|| {
                 let mut control = ControlClient::connect(address).unwrap();
-                let mut checks = 0;
-                while !is_over.load(Ordering::Relaxed) || checks == 0 {
+                let deadline = Instant::now() + PATIENCE;
+                let (mut checks, mut beside_changes) = (0, 0);
+                while beside_changes < CHECKS_BESIDE_CHANGES {
+                    assert!(Instant::now() < deadline, "{beside_changes} of {checks} checks beside changes");
+                    let before = rounds.load(Ordering::Relaxed);
                     let checked = check(&mut control);
                     assert_eq!((checked.damaged, checked.repaired), (0, 0), "{checked:?}");
                     checks += 1;
+                    beside_changes += usize::from(rounds.load(Ordering::Relaxed) > before);
                 }
                 checks
             });
-            for n in 0..600u32 {
+            let mut round = 0;
+            while round < CHANGE_ROUNDS || !checking.is_finished() {
                 for page_no in PAGE_NO..PAGE_NO + 3 {
-                    let wire = prepared.stream.change(page_no, &[n as u8; 2000]);
+                    let wire = prepared.stream.change(page_no, &[round as u8; 2000]);
                     running.send(&prepared.stream, &wire);
                 }
+                round += 1;
+                rounds.store(round, Ordering::Relaxed);
             }
-            is_over.store(true, Ordering::Relaxed);
-            println!("{protection:?}: {} checks", checking.join().unwrap());
+            println!("{protection:?}: {} checks beside {round} rounds", checking.join().unwrap());
         });
         running.stop();
     }

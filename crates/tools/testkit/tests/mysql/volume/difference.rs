@@ -46,11 +46,7 @@ impl Setup {
             &format!("INSERT INTO d.t VALUES (1, 1, 'changed'), (2, 2, '{MARK}'), (3, 3, 'last')"),
         ]);
         setup.write_pages();
-        poll_until("the end of applying", PATIENCE, || {
-            let volume = setup.volume();
-            Ok((volume["a_lsn"] == volume["w_lsn"] && volume["ring_used_bytes"] == 0).then_some(()))
-        })
-        .unwrap();
+        setup.node.wait_applied(VOLUME).unwrap();
         setup.node.stop().unwrap();
         plant(&setup.node.data().join("volumes").join(VOLUME).join("pages"));
         setup.node.start().unwrap();

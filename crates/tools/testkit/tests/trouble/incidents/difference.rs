@@ -59,11 +59,7 @@ fn a_planted_difference_stops_the_volume_and_is_reported() {
         &format!("INSERT INTO d.t VALUES (1, 1, 'changed'), (2, 2, '{mark}'), (3, 3, 'last')"),
         "FLUSH TABLES d.t FOR EXPORT",
     ]);
-    poll_until("the end of applying", PATIENCE, || {
-        let volume = setup.volume();
-        Ok((volume["a_lsn"] == volume["w_lsn"] && volume["ring_used_bytes"] == 0).then_some(()))
-    })
-    .unwrap();
+    setup.node.wait_applied(VOLUME).unwrap();
     setup.node.stop().unwrap();
     let place = find_mark(&setup.node.data().join("volumes").join(VOLUME).join("pages"));
     let flags = flags_of_page0(&place.page_0).unwrap();
