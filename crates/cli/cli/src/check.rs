@@ -50,7 +50,7 @@ fn lines(name: &str, checked: &CheckProgress) -> Vec<String> {
     }
     if checked.unchecked > 0 {
         lines.push(format!(
-            "not read: {} places, the first of them: {}",
+            "not checked: {} places, the first of them: {}",
             checked.unchecked, checked.first_unchecked
         ));
     }
@@ -67,7 +67,7 @@ fn summary(name: &str, checked: &CheckProgress) -> Option<String> {
         parts.push("a damaged log".to_owned());
     }
     if checked.unchecked > 0 {
-        parts.push(format!("{} places that could not be read", checked.unchecked));
+        parts.push(format!("{} places that were not checked", checked.unchecked));
     }
     let what = parts.join(", ");
     (!parts.is_empty()).then(|| {

@@ -28,7 +28,7 @@ const EXIT_STATUS: [(&str, &str); 6] = [
     ),
     (
         "5",
-        "`redoubt volume check`: the volume has damage that is not repaired, or places that could not be read; they are \
+        "`redoubt volume check`: the volume has damage that is not repaired, or places that were not checked; they are \
          listed.",
     ),
 ];

@@ -132,7 +132,7 @@ fn scrub_lines(scrub: &ScrubStatus) -> Vec<String> {
     if scrub.unchecked > 0 {
         let first = &scrub.first_unchecked;
         lines.push(format!(
-            "                  {} places could not be read, the first: {first}",
+            "                  {} places were not checked, the first: {first}",
             scrub.unchecked
         ));
     }

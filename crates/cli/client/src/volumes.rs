@@ -51,7 +51,7 @@ pub fn usable(connector: &Connector, name: &str, server: ServerVersion) -> Resul
     Ok(volume)
 }
 
-/// How often a volume whose log the node reads is looked at.
+/// Most looks at a volume whose log the node reads. `redoubt run` looks once a second, so it waits ten minutes.
 pub const OPENING_LOOKS_MAX: u32 = 600;
 /// State of a volume whose log the node reads.
 const RECOVERING: &str = "recovering";
@@ -76,7 +76,8 @@ pub fn opened(
         }
         pause();
     }
-    let why = "the storage node takes long to open the volume; see `redoubt status`. Nothing was attached";
+    let why = "the storage node takes long to open the volume; see `redoubt status`. Nothing was attached; start again when \
+               the volume is open";
     Err(ClientError::Usage(why.to_owned()))
 }
 

@@ -44,7 +44,7 @@ pub struct ScrubStatus {
     /// Damage of the log that the server or the node may still need.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_damage: Option<String>,
-    /// Places that the pass under way, or the last one, could not read.
+    /// Places that the pass under way, or the last one, did not check.
     pub unchecked: u64,
     /// The first of them, with the reason.
     #[serde(skip_serializing_if = "String::is_empty")]

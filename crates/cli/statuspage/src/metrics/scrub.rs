@@ -24,7 +24,7 @@ pub(super) const GAUGES: &[Metric] = &[
     Metric {
         name: "redoubt_scrub_unchecked_places",
         kind: Kind::Gauge,
-        help: "Files and parts of the volume that the scrub under way, or the last one, could not read.",
+        help: "Files and parts of the volume that the scrub under way, or the last one, did not check.",
         values: |volume| of_scrub(volume, |scrub| Some(scrub.unchecked as f64)),
     },
     Metric {

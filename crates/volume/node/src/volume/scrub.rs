@@ -31,7 +31,7 @@ use crate::namespace::Namespace;
 use crate::plain::Walked;
 use crate::quarantine::SetAside;
 use crate::scrub::{RATE_MIN_BYTES_PER_SECOND, due, scheduled_rate};
-use pass::{Pass, Place};
+use pass::{Pass, ResumeAt};
 use redoubt_pagestore::ObjectId;
 use redoubt_sync::thread::catch_panic;
 use redoubt_sync::{Condvar, Mutex, time};
@@ -77,11 +77,11 @@ struct Record {
     begun_s: Option<u64>,
     /// Where the pass that is under way continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    place: Option<Place>,
+    place: Option<ResumeAt>,
     /// Bytes that it has read.
     #[serde(default)]
     checked_bytes: u64,
-    /// Places that it, or the last complete one, could not read.
+    /// Places that it, or the last complete one, did not check.
     #[serde(default)]
     unchecked: u64,
     /// The first of them.
@@ -120,18 +120,18 @@ pub struct Scrub {
     is_closed: Mutex<bool>,
     closed: Condvar,
     /// A check is under way.
-    is_checked: Arc<AtomicBool>,
+    has_check: Arc<AtomicBool>,
 }
 
 /// A pass that a person has asked for. Ends with its connection.
 pub struct Check {
     pass: Pass,
-    is_checked: Arc<AtomicBool>,
+    has_check: Arc<AtomicBool>,
 }
 
 impl Drop for Check {
     fn drop(&mut self) {
-        self.is_checked.store(false, Ordering::Release);
+        self.has_check.store(false, Ordering::Release);
     }
 }
 
@@ -150,7 +150,7 @@ impl Scrub {
             saving: Mutex::new(()),
             is_closed: Mutex::new(false),
             closed: Condvar::new(),
-            is_checked: Arc::default(),
+            has_check: Arc::default(),
         }
     }
 
@@ -274,7 +274,7 @@ impl Volume {
         self.plain.track_changes();
         let mut delay = options.first_delay;
         while self.scrub.wait(delay) {
-            if !self.is_checked() {
+            if !self.has_check() {
                 let worked = catch_panic(|| self.scrub_if_due(period));
                 if let Err(panic) = worked {
                     tracing::error!(
@@ -308,8 +308,8 @@ impl Volume {
         }
     }
 
-    fn is_checked(&self) -> bool {
-        self.scrub.is_checked.load(Ordering::Acquire)
+    fn has_check(&self) -> bool {
+        self.scrub.has_check.load(Ordering::Acquire)
     }
 
     fn scrub_if_due(&self, period: Duration) {
@@ -323,7 +323,7 @@ impl Volume {
                 }
                 None if is_due => {
                     record.begun_s = Some(0);
-                    Some((Place::default(), 0, Default::default()))
+                    Some((ResumeAt::default(), 0, Default::default()))
                 }
                 None => None,
             }
@@ -347,7 +347,7 @@ impl Volume {
         let rate = scheduled_rate(pass.progress().total_bytes, period, most);
         let mut tries = 0;
         while !pass.is_done() {
-            let delay = if self.is_checked() {
+            let delay = if self.has_check() {
                 LOOK_INTERVAL
             } else {
                 match self.paced_step(pass, rate) {
@@ -435,15 +435,15 @@ impl Volume {
                 "volume {name} still reads its log; try again when that is done"
             )));
         }
-        let is_checked = Arc::clone(&self.scrub.is_checked);
-        if is_checked.swap(true, Ordering::AcqRel) {
+        let has_check = Arc::clone(&self.scrub.has_check);
+        if has_check.swap(true, Ordering::AcqRel) {
             return Err(NodeError::NotNow(format!(
                 "volume {} is being checked by another command; try again when that is done",
                 self.context.name
             )));
         }
-        let mut check = Check { pass: Pass::default(), is_checked };
-        check.pass = self.begin_pass(Place::default(), 0);
+        let mut check = Check { pass: Pass::default(), has_check };
+        check.pass = self.begin_pass(ResumeAt::default(), 0);
         Ok(check)
     }
 

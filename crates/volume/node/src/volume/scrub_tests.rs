@@ -20,7 +20,7 @@ fn record() -> Record {
         age_s: 77,
         has_completed: true,
         begun_s: Some(5),
-        place: Some(Place::Page { object: 3, page_no: 4 }),
+        place: Some(ResumeAt::Page { object: 3, page_no: 4 }),
         checked_bytes: 9,
         unchecked: 1,
         first_unchecked: "a file".to_owned(),
@@ -44,8 +44,8 @@ fn state_of_the_scrub_survives_a_restart() {
     assert_eq!(Scrub::open(&context(&disk)).state.lock().record, Record::default());
     store(&disk, &record());
     assert_eq!(Scrub::open(&context(&disk)).state.lock().record, record());
-    store(&disk, &Record { place: Some(Place::File(8)), ..record() });
-    assert_eq!(Scrub::open(&context(&disk)).state.lock().record.place, Some(Place::File(8)));
+    store(&disk, &Record { place: Some(ResumeAt::File(8)), ..record() });
+    assert_eq!(Scrub::open(&context(&disk)).state.lock().record.place, Some(ResumeAt::File(8)));
 }
 
 #[test]

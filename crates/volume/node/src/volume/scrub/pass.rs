@@ -44,7 +44,7 @@ const REPAIRS_LOOK: Duration = Duration::from_millis(20);
 /// Where a pass continues after a restart: it always reads the log first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum ResumeAt {
     /// With this page, or the next one that there is.
     Page {
         /// Its object.
@@ -56,7 +56,7 @@ pub enum Place {
     File(u32),
 }
 
-impl Default for Place {
+impl Default for ResumeAt {
     fn default() -> Self {
         Self::Page { object: 0, page_no: 0 }
     }
@@ -108,7 +108,7 @@ struct ObjectWalk {
 #[derive(Default)]
 pub struct Pass {
     stage: Stage,
-    place: Place,
+    place: ResumeAt,
     log: Option<LogWalk>,
     newest: NewestChanges,
     object: Option<ObjectWalk>,
@@ -148,11 +148,11 @@ impl Pass {
     }
 
     /// Where it continues after a restart.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &ResumeAt {
         &self.place
     }
 
-    /// Places that the same pass could not read before a restart.
+    /// Places that the same pass did not check before a restart.
     pub fn set_unchecked(&mut self, unchecked: u64, first: String) {
         (self.progress.unchecked, self.progress.first_unchecked) = (unchecked, first);
     }
@@ -174,13 +174,13 @@ impl Pass {
         self.leave_out(error.to_string());
         match (self.stage, &self.place) {
             (Stage::Log, _) => self.end_log(),
-            (Stage::Pages, Place::Page { object, .. }) => {
+            (Stage::Pages, ResumeAt::Page { object, .. }) => {
                 // Its other pages may be whole, but the next one may take as long to fail.
-                self.place = Place::Page { object: object.saturating_add(1), page_no: 0 };
+                self.place = ResumeAt::Page { object: object.saturating_add(1), page_no: 0 };
                 (self.object, self.damaged) = (None, Vec::new());
             }
-            (Stage::Files, Place::File(file)) => {
-                (self.place, self.file) = (Place::File(file.saturating_add(1)), None);
+            (Stage::Files, ResumeAt::File(file)) => {
+                (self.place, self.file) = (ResumeAt::File(file.saturating_add(1)), None);
             }
             (Stage::Repairs | Stage::Pages, _) => self.begin_files(0),
             (Stage::Files | Stage::Done, _) => self.enter(Stage::Done),
@@ -190,20 +190,20 @@ impl Pass {
     fn end_log(&mut self) {
         self.log = None;
         match self.place {
-            Place::Page { .. } => self.enter(Stage::Pages),
-            Place::File(file) => self.begin_files(file),
+            ResumeAt::Page { .. } => self.enter(Stage::Pages),
+            ResumeAt::File(file) => self.begin_files(file),
         }
     }
 
     fn begin_files(&mut self, first: u32) {
-        (self.place, self.file) = (Place::File(first), None);
+        (self.place, self.file) = (ResumeAt::File(first), None);
         self.enter(Stage::Files);
     }
 }
 
 impl Volume {
     /// A pass that continues at `place`, where `checked_bytes` were read.
-    pub(super) fn begin_pass(&self, place: Place, checked_bytes: u64) -> Pass {
+    pub(super) fn begin_pass(&self, place: ResumeAt, checked_bytes: u64) -> Pass {
         let (applied, log_start) = self.applying.points();
         let stored_bytes: u64 = {
             let names = self.indexing.names.read();
@@ -293,7 +293,7 @@ impl Volume {
     }
 
     fn step_pages(&self, pass: &mut Pass) -> Result<u64, NodeError> {
-        let Place::Page { object, page_no } = pass.place else {
+        let ResumeAt::Page { object, page_no } = pass.place else {
             pass.enter(Stage::Repairs);
             return Ok(0);
         };
@@ -310,7 +310,7 @@ impl Volume {
         let is_read = self.check_page(pass, key, format, image)?;
         let Some(walk) = &mut pass.object else { return Ok(0) };
         walk.next += 1;
-        pass.place = Place::Page { object, page_no: walk.next };
+        pass.place = ResumeAt::Page { object, page_no: walk.next };
         pass.progress.pages += u64::from(is_read);
         if walk.damaged > DAMAGED_OF_OBJECT_MAX {
             let file = self.indexing.path_of_object(key.object());
@@ -344,7 +344,7 @@ impl Volume {
             && !matches!(self.applying.store.len_bytes(object), Err(PageStoreError::NoSuchObject { .. }));
         match format.filter(|_| is_readable) {
             Some(format) => {
-                pass.place = Place::Page { object: object.0, page_no: next };
+                pass.place = ResumeAt::Page { object: object.0, page_no: next };
                 pass.object = Some(ObjectWalk {
                     object,
                     format,
@@ -354,7 +354,7 @@ impl Volume {
                     damaged: 0,
                 });
             }
-            None => pass.place = Place::Page { object: object.0.saturating_add(1), page_no: 0 },
+            None => pass.place = ResumeAt::Page { object: object.0.saturating_add(1), page_no: 0 },
         }
         Ok(())
     }
@@ -382,7 +382,7 @@ impl Volume {
     fn end_object(&self, pass: &mut Pass) -> Result<(), NodeError> {
         self.settle_damaged(pass)?;
         if let Some(walk) = pass.object.take() {
-            pass.place = Place::Page { object: walk.object.0.saturating_add(1), page_no: 0 };
+            pass.place = ResumeAt::Page { object: walk.object.0.saturating_add(1), page_no: 0 };
         }
         Ok(())
     }
@@ -459,18 +459,21 @@ impl Volume {
             return Ok(());
         }
         let rebuilt = self.rebuild_all(&pass.damaged)?;
-        let mut found = 0;
+        let mut found = false;
         for (page, rebuilt) in std::mem::take(&mut pass.damaged).into_iter().zip(rebuilt) {
             match rebuilt {
                 Ok(_) => pass.repairing.push(page),
                 // It may have been written meanwhile.
                 Err(NodeError::Page { reason, .. }) => {
-                    found += usize::from(self.is_damaged(&page)? && self.list_damaged(&page, &reason));
+                    if self.is_damaged(&page)? {
+                        self.list_damaged(&page, &reason);
+                        found = true;
+                    }
                 }
                 Err(error) => return Err(error),
             }
         }
-        if found > 0 {
+        if found {
             self.save_scrub();
         }
         Ok(())
@@ -481,14 +484,13 @@ impl Volume {
             && self.stored_pages().read_stored(page.key, page.format)?.is_err())
     }
 
-    /// Lists a damaged page, and asks the server for it. Always true.
-    fn list_damaged(&self, page: &DamagedImage, reason: &str) -> bool {
+    /// Lists a damaged page, and asks the server for it.
+    fn list_damaged(&self, page: &DamagedImage, reason: &str) {
         let file = self.indexing.path_of_object(page.key.object());
         self.note_found(page, &file, "the scrub", reason);
         if let Some(request) = self.indexing.image_request(page.key) {
             self.context.notices.send(&request);
         }
-        true
     }
 
     /// The pass leaves out what it reads. Of damaged pages that cannot be rebuilt now, the server may have a copy.
@@ -503,7 +505,8 @@ impl Volume {
         let mut found = false;
         while let Some(page) = pass.repairing.last() {
             if self.is_damaged(page)? {
-                found |= self.list_damaged(page, &page.fault);
+                self.list_damaged(page, &page.fault);
+                found = true;
             } else {
                 pass.rebuilt += 1;
             }
@@ -544,7 +547,7 @@ impl Volume {
     }
 
     fn step_files(&self, pass: &mut Pass) -> Result<u64, NodeError> {
-        let Place::File(from) = pass.place else {
+        let ResumeAt::File(from) = pass.place else {
             pass.begin_files(0);
             return Ok(0);
         };
@@ -567,10 +570,10 @@ impl Volume {
                 pass.enter(Stage::Done);
                 return Ok(0);
             };
-            pass.place = Place::File(file.0);
+            pass.place = ResumeAt::File(file.0);
             pass.file = if is_tablespace { None } else { self.plain.begin_walk(file)? };
             if pass.file.is_none() {
-                pass.place = Place::File(file.0.saturating_add(1));
+                pass.place = ResumeAt::File(file.0.saturating_add(1));
             }
             return Ok(0);
         };
@@ -582,7 +585,7 @@ impl Volume {
         }
         pass.progress.files += 1;
         pass.progress.new_files += u64::from(walked == Walked::New);
-        (pass.file, pass.place) = (None, Place::File(from.saturating_add(1)));
+        (pass.file, pass.place) = (None, ResumeAt::File(from.saturating_add(1)));
         if walked == Walked::Damaged {
             self.report_damaged_file(FileId(from));
         }
