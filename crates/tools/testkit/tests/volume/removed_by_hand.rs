@@ -171,4 +171,10 @@ fn file_put_in_by_hand_is_sent_when_the_server_writes_it() {
     for (extension, local) in ["MYD", "MYI"].into_iter().zip(local) {
         assert!(std::fs::read(data.join(format!("d/u.{extension}"))).unwrap() == local, "{extension}");
     }
+    // The server only reads the definition, so the volume does not have it: the next start takes the table away.
+    start(&mut server);
+    assert!(!of("u", "frm").exists() && of("u", "MYD").exists());
+    assert!(server.query("SELECT COUNT(*) FROM d.u").is_err());
+    assert_eq!(server.query("SELECT COUNT(*) FROM d.t").unwrap(), [["2"]]);
+    server.shutdown().unwrap();
 }
