@@ -4,7 +4,9 @@
 use crate::error::NodeError;
 use crate::options::NodeOptions;
 use crate::place::{Part, Place, Site, find, find_or_create};
-use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, PageProtection, PageStore};
+use redoubt_pagestore::{
+    FilePageStore, FilePageStoreOptions, JOURNAL_NAME, PageProtection, PageStore, PageStoreError,
+};
 use redoubt_storage::{RealDir, StorageDir};
 use redoubt_wire::control::PageStoreStatus;
 use std::path::PathBuf;
@@ -58,7 +60,8 @@ pub fn open(site: Site<'_>, options: &NodeOptions) -> Result<(FilePageStore, Des
             journal_len_bytes: pages.journal_len_bytes,
             ..FilePageStoreOptions::default()
         },
-    )?;
+    )
+    .map_err(|error| with_path(error, &place, journal.as_ref()))?;
     let protection = store.info().protection;
     let mut warnings = Vec::new();
     if pages.pretend_atomic && protection == PageProtection::Atomic {
@@ -68,6 +71,16 @@ pub fn open(site: Site<'_>, options: &NodeOptions) -> Result<(FilePageStore, Des
     }
     let journal = journal.as_ref().unwrap_or(&place).to_string();
     Ok((store, Description { pages: place.to_string(), journal, warnings }))
+}
+
+/// The error, with the whole path of a file that cannot be used.
+fn with_path(error: PageStoreError, pages: &Place, journal: Option<&Place>) -> NodeError {
+    let PageStoreError::BadFile { file, reason } = error else { return error.into() };
+    let place = journal.filter(|_| file == JOURNAL_NAME).unwrap_or(pages);
+    match place {
+        Place::Directory(directory) => NodeError::Damaged { path: directory.join(file), reason },
+        Place::Device(_) => PageStoreError::BadFile { file, reason }.into(),
+    }
 }
 
 /// Checks that the page store of a volume, if it has one, is of a format that [`open`] can read. Changes nothing.

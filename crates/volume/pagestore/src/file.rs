@@ -65,6 +65,7 @@ use objects::Object;
 pub use options::FilePageStoreOptions;
 use pending::{PageLocation, Pending};
 pub use protection::PageProtection;
+pub use ring::JOURNAL_NAME;
 use ring::{ImageLocation, RingReader};
 use write::Writer;
 

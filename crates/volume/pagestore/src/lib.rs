@@ -29,7 +29,7 @@ use std::ops::Range;
 use redoubt_storage::UntornLimits;
 
 pub use error::PageStoreError;
-pub use file::{FilePageStore, FilePageStoreOptions, PageProtection};
+pub use file::{FilePageStore, FilePageStoreOptions, JOURNAL_NAME, PageProtection};
 
 /// One tablespace in one incarnation. Never reused for another by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]

@@ -3,7 +3,7 @@
 //! Opening waits for a lock on a file that it reads, as it does for pending writes of a process that is gone. So a test
 //! can control when it continues.
 
-use super::client::{ControlClient, connect, hello};
+use super::client::{ControlClient, PageClient, connect, hello};
 use super::protocol::{Fixture, Stream, changed};
 use super::running::{LocalNode, SMALL, options};
 use redoubt_wire::control::{Reply, Request, VolumeStatus};
@@ -127,6 +127,30 @@ fn refused_page_journal_changes_nothing_on_disk() {
     journal.write_all_at(&[0; 8192], 0).unwrap();
     journal.write_all_at(b"RDBTPGJ1\x01\0\0\0", 0).unwrap();
     require_unchanged(&fixture, "before Redoubt 0.1.0");
+}
+
+#[test]
+fn volume_without_its_page_journal_opens_when_it_is_put_back() {
+    let (fixture, stream) = two_volumes();
+    let journal = fixture.directory.path().join("volumes/v/pages/pages.journal");
+    let away = fixture.directory.path().join("away");
+    std::fs::rename(&journal, &away).unwrap();
+    let node = LocalNode::open(&options(fixture.directory.path(), SMALL));
+    let status = status_of(&node, "v");
+    assert!(
+        status.state == "unusable" && status.reason.contains("v/pages/pages.journal"),
+        "{}",
+        status.reason
+    );
+    assert!(status.reason.contains("put it back"), "{}", status.reason);
+    node.stop();
+    assert!(!journal.exists());
+    std::fs::rename(&away, &journal).unwrap();
+    let node = LocalNode::open(&options(fixture.directory.path(), SMALL));
+    let generation = ControlClient::connect(node.address).unwrap().attach("v").generation;
+    let mut pages = PageClient::connect(node.address, "v", generation).unwrap();
+    assert_eq!(changed(&mut pages, stream.seq, 3, 4), b"kept");
+    node.stop();
 }
 
 #[test]

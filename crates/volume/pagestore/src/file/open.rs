@@ -154,8 +154,9 @@ fn open_needed(
     };
     let Found::Ring(file, superblock) = found else {
         return Err(match found {
-            Found::Nothing => bad("it is not there, but holds pages of this directory: name the journal \
-                                   directory that was used before, or move the file from there"),
+            Found::Nothing => bad("it is not there, but holds pages of this directory: put it back (a copy \
+                                   from before the node last ran has older pages), or name the journal directory \
+                                   that was used before"),
             Found::UnknownVersion(reason) => bad(&reason),
             _ => bad("it has no valid superblock, so pages may be lost: restore it and the page directory \
                       from a copy"),

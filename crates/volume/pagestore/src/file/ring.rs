@@ -43,7 +43,7 @@ pub(super) use format::{BLOCK, GroupEntry, MAX_ENTRIES, group_len, u32_at, u64_a
 pub(super) use superblock::{MAGIC, RING_AT, Superblock, VERSION};
 
 /// Name of the journal file.
-pub(super) const JOURNAL_NAME: &str = "pages.journal";
+pub const JOURNAL_NAME: &str = "pages.journal";
 /// Images are gathered to about this length before they are written.
 const STAGE_LEN: usize = 1 << 20;
 /// The most bytes of images in a group, unless one page is longer.
