@@ -337,6 +337,7 @@ impl Applying {
         let now = Some(time::now());
         let is_ready = |seq: Seq| {
             sources.receiving.durable().get().seq >= seq
+        sources.quarantine.request_differing(&|key| sources.indexing.image_request(key));
                 && sources.plain.wait_executed(seq, now) == WaitEnd::Reached
         };
         let ended: Vec<_> =

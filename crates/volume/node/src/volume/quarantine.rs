@@ -154,6 +154,19 @@ impl QuarantineFile {
         new.into_iter().filter_map(request_of).for_each(|notice| self.context.notices.send(&notice));
     }
 
+    /// The pages that differ from the server's.
+    pub fn differing(&self) -> Vec<PageKey> {
+        let contents = self.list.contents();
+        contents.entries().filter(|entry| entry.differs.is_some()).filter_map(page_key).collect()
+    }
+
+    /// Asks the server again for the pages that differ, the first [`WANTED_MAX`]. Its library ignores a request that it has. A
+    /// request ends when the image is sent, which may not have been taken, and is lost if the file is renamed meanwhile.
+    pub fn request_differing(&self, request_of: &dyn Fn(PageKey) -> Option<Notice>) {
+        let requests = self.differing().into_iter().filter_map(request_of).take(WANTED_MAX);
+        requests.for_each(|notice| self.context.notices.send(&notice));
+    }
+
     fn report(&self, before: &Contents, after: &Contents, damage: &Damage) {
         let volume = &self.context.name;
         for entry in after.entries().filter(|entry| !before.has(entry)) {

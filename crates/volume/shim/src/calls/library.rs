@@ -144,7 +144,7 @@ impl Library {
     pub fn renamed(&self, from: &[u8], to: &[u8]) {
         self.forget(to);
         self.content.deleted.forget(from);
-        self.content.stream.wanted_pages().forget(from);
+        self.content.stream.wanted_pages().renamed(from, to);
         self.tablespaces.files.renamed(from, to);
         self.redo_files.by_path.renamed(from, to);
         self.plain.renamed(from, to);

@@ -2,9 +2,9 @@
 //! an image, though redo explains it. If the last write is still kept, and the page is unchanged since (MySQL), that write is
 //! sent at once (`kinds::tablespace::wanted`).
 //!
-//! A request ends when the page is sent as an image for any reason, and when its file is created, renamed or removed: it is
-//! about a page of the former file. The node repeats its requests when this server connects again. So a request that finds
-//! no room is dropped.
+//! A request ends when the page is sent as an image for any reason, and when its file is created, replaced or removed: it is
+//! about a page of the former file. It moves with a file that is renamed. The node repeats its requests when this server
+//! connects again, and those for pages that differ more often. So a request that finds no room is dropped.
 
 use redoubt_locks::IgnorePoison;
 use rustc_hash::FxHashMap;
@@ -68,14 +68,33 @@ impl WantedPages {
         }
         let mut pages = self.pages.lock().ignore_poison();
         pages.retain(|of, of_file| {
-            let is_meant =
-                of.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
+            let is_meant = below(path, of).is_some();
             if is_meant {
                 self.count.fetch_sub(of_file.len(), Ordering::AcqRel);
             }
             !is_meant
         });
     }
+
+    /// The file at `from`, or the files below that directory, are at `to` from now on.
+    pub fn renamed(&self, from: &[u8], to: &[u8]) {
+        if !self.has_any() {
+            return;
+        }
+        let mut pages = self.pages.lock().ignore_poison();
+        let moved: Vec<_> = pages.keys().filter(|of| below(from, of).is_some()).cloned().collect();
+        for of in moved {
+            let (Some(rest), Some(of_file)) = (below(from, &of), pages.remove(&of)) else { continue };
+            if let Some(replaced) = pages.insert([to, rest].concat(), of_file) {
+                self.count.fetch_sub(replaced.len(), Ordering::AcqRel);
+            }
+        }
+    }
+}
+
+/// The rest of `path`, if it is `ancestor` or below it.
+fn below<'p>(ancestor: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
+    path.strip_prefix(ancestor).filter(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 #[cfg(test)]
@@ -109,6 +128,25 @@ mod tests {
         wanted.forget(b"d");
         assert!(!wanted.contains(b"d/t.ibdx", 3) && wanted.contains(b"d2/t.ibd", 4));
         wanted.forget(b"d2/t.ibd");
+        assert!(!wanted.has_any());
+    }
+
+    #[test]
+    fn requests_move_with_a_renamed_file_or_directory() {
+        let wanted = WantedPages::default();
+        for path in [&b"d/t.ibd"[..], b"d/tx.ibd", b"d2/t.ibd"] {
+            assert!(wanted.add(path.to_vec(), 3));
+        }
+        wanted.renamed(b"d/t.ibd", b"d/u.ibd");
+        assert!(!wanted.contains(b"d/t.ibd", 3) && wanted.contains(b"d/u.ibd", 3));
+        // The file of this name is replaced.
+        wanted.renamed(b"d2/t.ibd", b"d/tx.ibd");
+        wanted.renamed(b"d", b"e");
+        assert!(wanted.contains(b"e/u.ibd", 3) && wanted.contains(b"e/tx.ibd", 3));
+        assert!(!wanted.contains(b"d/u.ibd", 3));
+        wanted.remove(b"e/u.ibd", 3);
+        assert!(wanted.has_any());
+        wanted.remove(b"e/tx.ibd", 3);
         assert!(!wanted.has_any());
     }
 

@@ -6,7 +6,7 @@
 //! while nothing can be appended is followed by all later redo of the page.
 //!
 //! A page is not sent if the node could not read the image, because the page is encrypted, or compressed with an algorithm
-//! that the node does not have. Such a request stays until its file is created, renamed or removed.
+//! that the node does not have. Such a request stays until its file is created, replaced or removed.
 
 use super::classify_page::{PageFacts, facts};
 use super::{Tablespace, Tablespaces};
