@@ -10,14 +10,14 @@
 //!
 //! Names as of A are kept in memory: each table lists the changes that it makes to them.
 //!
-//! Lock order: files, then checkpoint; cuts, then the export; checkpoint and repairs are leaves.
+//! Lock order: files, then checkpoint; cuts, then the export; the checkpoint is a leaf.
 
 use super::context::{Context, Waiter};
 use super::export::Exports;
 use super::indexing::{Described, Indexing};
-use super::outdated::Suspect;
 use super::quarantine::{QuarantineFile, Surroundings, page_key};
 use super::receiving::Receiving;
+use super::repairing::{Examine, Repairs};
 use super::stored_files::StoredFiles;
 use crate::apply::{Applied, OnVerify, apply_tables};
 use crate::checkpoint::{CheckpointFiles, NodeCheckpoint};
@@ -30,25 +30,19 @@ use crate::mark::{Mark, Point, WaitEnd};
 use crate::namespace::Namespace;
 use crate::page_store::Description;
 use crate::plain::PlainStore;
-use crate::quarantine::{Damage, DamagedPage};
-use crate::rescue::Examined;
+use crate::quarantine::Damage;
 use redoubt_page::Format;
-use redoubt_pagestore::{ObjectId, PageStore, PageStoreError, PageWrite};
-use redoubt_redo::{Family, PageId};
+use redoubt_pagestore::{ObjectId, PageStore, PageStoreError};
+use redoubt_redo::Family;
 use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_sync::{Mutex, time};
 use redoubt_wire::Seq;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// After a cut that found no room.
 const CUT_AGAIN_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Pages that wait for an examination.
-const SUSPECTS_MAX: usize = 4096;
-/// Pages that are examined with one pass over the log.
-const EXAMINED_TOGETHER: usize = 256;
 
 /// How long to wait for the end of a volume that is about to stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
@@ -119,9 +113,6 @@ fn is_past_end(names: &Namespace, key: PageKey) -> bool {
     u64::from(key.page_no()) * page_len >= names.len_bytes_of_object(key.object())
 }
 
-/// Examines pages that may be older versions than must be stored.
-type Examine<'v> = &'v (dyn Fn(&[PageKey]) -> Result<Vec<Suspect>, NodeError> + Sync);
-
 /// The other parts that applying uses.
 #[derive(Clone, Copy)]
 pub struct Sources<'v> {
@@ -162,16 +153,10 @@ pub struct Applying {
     applied: Mark,
     /// Figures of the workers.
     pub workers: Vec<Worker>,
-    /// Pages whose stored image was found damaged.
-    repairs: Mutex<Vec<PageKey>>,
-    /// Pages that may be older versions than must be stored.
-    suspects: Mutex<Vec<PageKey>>,
-    /// Suspects that could not be examined.
-    pub unexamined: AtomicU64,
+    /// Stored pages to be repaired or examined.
+    pub repairs: Repairs,
     /// The newest work was repairs or suspects.
     has_repaired: AtomicBool,
-    /// Repairs, or suspects, are under way.
-    is_repairing: AtomicBool,
     /// Objects whose files were cut at or before A, to be cut in the page store.
     cuts: Mutex<Vec<ObjectId>>,
 }
@@ -193,11 +178,8 @@ impl Applying {
             files: Mutex::new(files),
             checkpoint: Mutex::new(checkpoint),
             workers: Worker::several(context.options.apply_workers),
-            repairs: Mutex::default(),
-            suspects: Mutex::default(),
-            unexamined: AtomicU64::new(0),
+            repairs: Repairs::new(context),
             has_repaired: AtomicBool::new(false),
-            is_repairing: AtomicBool::new(false),
             cuts: Mutex::default(),
         }
     }
@@ -234,31 +216,6 @@ impl Applying {
         Ok(self.store.remove_all(&leftovers)?)
     }
 
-    /// A stored page is damaged: the apply thread is to write it again.
-    pub fn add_repair(&self, key: PageKey) {
-        self.repairs.lock().push(key);
-        self.context.signal_work();
-    }
-
-    /// A stored page may be an older version than must be stored: the apply thread examines it. False: too many wait.
-    pub fn add_suspect(&self, key: PageKey) -> bool {
-        {
-            let mut suspects = self.suspects.lock();
-            if suspects.len() >= SUSPECTS_MAX {
-                return false;
-            }
-            suspects.push(key);
-        }
-        self.context.signal_work();
-        true
-    }
-
-    /// Pages wait for a repair or an examination, or one is under way.
-    pub fn has_repairs(&self) -> bool {
-        let waits = !self.repairs.lock().is_empty() || !self.suspects.lock().is_empty();
-        waits || self.is_repairing.load(Ordering::Acquire)
-    }
-
     /// P -> A, until the volume is closed.
     ///
     /// # Errors
@@ -271,11 +228,13 @@ impl Applying {
 
     fn run_until_closed(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
         while let Some(work) = self.context.wait_for_work(|| self.next_work(sources)) {
-            let is_repair = matches!(work, Work::Repairs | Work::Suspects);
-            self.is_repairing.store(is_repair, Ordering::Release);
             let done = match work {
-                Work::Repairs => self.repair_pages(sources),
-                Work::Suspects => self.examine_suspects(sources),
+                Work::Repairs => {
+                    self.repairs.repair(sources.pages, sources.describe, &sources.quarantine.found)
+                }
+                Work::Suspects => self
+                    .repairs
+                    .examine(&*self.store, sources.examine, &|damage| self.settle(sources, damage, &[])),
                 Work::Removals(objects) => self
                     .settle(sources, &Damage::default(), &objects)
                     .and_then(|()| Ok(self.store.remove_all(&objects)?)),
@@ -284,7 +243,6 @@ impl Applying {
                 }
                 Work::Tables => self.apply(sources),
             };
-            self.is_repairing.store(false, Ordering::Release);
             match done {
                 // A wait for room or durability that the end of the volume cut short.
                 Err(_) if self.context.is_closed() => return Ok(()),
@@ -300,11 +258,10 @@ impl Applying {
         let has_table = head.is_some_and(|table| table.state() == TableState::Closed);
         // In turn: a drive that has lost many writes must not hold the server back.
         if !(has_table && self.has_repaired.swap(false, Ordering::Relaxed)) {
-            for (is_empty, work) in [
-                (self.repairs.lock().is_empty(), Work::Repairs),
-                (self.suspects.lock().is_empty(), Work::Suspects),
-            ] {
-                if !is_empty {
+            for (has_pages, work) in
+                [(self.repairs.has_damaged(), Work::Repairs), (self.repairs.has_suspects(), Work::Suspects)]
+            {
+                if has_pages {
                     self.has_repaired.store(true, Ordering::Relaxed);
                     return Some(work);
                 }
@@ -337,7 +294,6 @@ impl Applying {
         let now = Some(time::now());
         let is_ready = |seq: Seq| {
             sources.receiving.durable().get().seq >= seq
-        sources.quarantine.request_differing(&|key| sources.indexing.image_request(key));
                 && sources.plain.wait_executed(seq, now) == WaitEnd::Reached
         };
         let ended: Vec<_> =
@@ -381,6 +337,7 @@ impl Applying {
         let gone: Vec<_> = end.dead.iter().filter(is_gone).copied().collect();
         self.settle(sources, &Damage::default(), &gone)?;
         sources.quarantine.found.retain(|key| !end.dead.contains(&key.object()));
+        sources.quarantine.request_differing(&|key| sources.indexing.image_request(key));
         // Before A moves, so that the counters include this work when A shows it.
         self.count(&tables, &end, &applied);
         self.finish_tables(sources, &tables, &end, log_start)
@@ -536,80 +493,6 @@ impl Applying {
             return Ok(());
         }
         self.settle(sources, &Damage { renewed, ..Damage::default() }, &[])
-    }
-
-    /// Writes pages again that were found damaged.
-    fn repair_pages(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
-        let mut repairs = std::mem::take(&mut *self.repairs.lock());
-        repairs.sort_unstable();
-        repairs.dedup();
-        for &key in &repairs {
-            // Each may need the whole log.
-            self.context.check_running()?;
-            let Some((page_id, Some(flags))) = (sources.describe)(key) else { continue };
-            // Whole by now, if its table was applied meanwhile; otherwise rebuilt once more, as of A, where this
-            // thread stands.
-            let page = match sources.pages.read(key, page_id, flags) {
-                Ok(page) => page,
-                // Its older images or its redo are gone by now. Applying sets it aside when it needs it.
-                Err(error @ NodeError::Page { .. }) => {
-                    tracing::warn!(event = "damaged_page_not_rewritten", volume = self.context.name, page = %page_id, %error, "damaged page cannot be written again");
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let write = PageWrite { object: key.object(), page_no: key.page_no(), page: &page };
-            self.context.with_retry(Waiter::Pages, || Ok(self.store.write_batch(&[write])?))?;
-            sources.quarantine.found.remove(key);
-            tracing::info!(event = "damaged_page_rewritten", volume = self.context.name, page = %page_id, "damaged page written again");
-        }
-        // Those reads have noted the damage once more. Others have come meanwhile.
-        self.repairs.lock().retain(|key| repairs.binary_search(key).is_err());
-        Ok(())
-    }
-
-    /// Writes pages again of which the drive has an older version, and sets those aside that cannot be rebuilt. This
-    /// thread alone writes pages, so the store has exactly what is applied.
-    fn examine_suspects(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
-        let mut suspects = std::mem::take(&mut *self.suspects.lock());
-        suspects.sort_unstable();
-        suspects.dedup();
-        let mut damage = Damage::default();
-        for together in suspects.chunks(EXAMINED_TOGETHER) {
-            let examined = match (sources.examine)(together) {
-                Ok(examined) => examined,
-                Err(error) => {
-                    add(&self.unexamined, together.len() as u64);
-                    tracing::warn!(event = "suspects_not_examined", volume = self.context.name, %error, "pages that may be outdated cannot be examined; the next pass of the scrub tries again");
-                    continue;
-                }
-            };
-            for Suspect { key, page_id, verdict } in examined {
-                match verdict {
-                    Examined::Unproven => {}
-                    Examined::Rebuilt(page) => self.rewrite_outdated(key, page_id, &page)?,
-                    Examined::Lost { lsn, reason } => damage.set_aside.push(DamagedPage {
-                        key,
-                        page_id,
-                        is_whole_object: false,
-                        found_at: None,
-                        differs: None,
-                        lsn,
-                        reason: format!("the drive has an older version of it, and lost a write. It cannot be rebuilt: {reason}"),
-                        evidence: None,
-                    }),
-                }
-            }
-        }
-        if damage.is_empty() { Ok(()) } else { self.settle(sources, &damage, &[]) }
-    }
-
-    fn rewrite_outdated(&self, key: PageKey, page_id: PageId, page: &[u8]) -> Result<(), NodeError> {
-        let write = PageWrite { object: key.object(), page_no: key.page_no(), page };
-        self.context.with_retry(Waiter::Pages, || Ok(self.store.write_batch(&[write])?))?;
-        add(&self.context.counters.outdated_pages_rebuilt, 1);
-        tracing::warn!(event = "outdated_page_rewritten", volume = self.context.name, page = %page_id, "the drive had an older version of a page, and lost a write; the page is rebuilt and written again");
-        Ok(())
     }
 
     /// Ends all waits of this part.

@@ -27,6 +27,7 @@
 //! | [`indexing`] | log index, names, dying objects | P |
 //! | [`crate::plain`] | contents of plain files and the queue of their changes | X |
 //! | [`applying`] | page store, checkpoint, list of [`stored_files`] | A |
+//! | [`repairing`] | stored pages to be written again | |
 //! | [`quarantine`] | pages that cannot be built | |
 //! | [`scrub`] | how far everything that is stored was read | |
 //! | [`export`] | the state that is being exported ([`crate::snapshot`]) | |
@@ -63,6 +64,7 @@ mod quarantine;
 mod reads;
 mod receiving;
 mod rescue;
+mod repairing;
 mod restored_files;
 mod retention;
 mod scrub;

@@ -147,7 +147,7 @@ impl Volume {
             (Ok((page, from)), _) => {
                 tracing::warn!(event = "page_rebuilt", volume = self.context.name, page = %page_id, file, fault, from, "page rebuilt");
                 add(&self.context.counters.pages_rebuilt, 1);
-                self.applying.add_repair(*key);
+                self.applying.repairs.add_damaged(*key);
                 Ok(Ok(page))
             }
             (Err(_), Some(failure)) => Err(failure),

@@ -4,7 +4,9 @@
 //! drive's file are dropped. A page is damaged if several reads fail its checksum. It is a suspect if the log up to A has a
 //! change that it lacks, or if the page journal has another newest version; [`super::super::outdated`] decides.
 
-use super::Volume;
+mod settling;
+
+use super::{CHECK_RETRY_INTERVAL, Volume};
 use crate::error::NodeError;
 use crate::index::PageKey;
 use crate::mark::Point;
@@ -37,9 +39,10 @@ const REBUILT_TOGETHER: usize = 256;
 const DAMAGED_OF_OBJECT_MAX: usize = crate::quarantine::PAGES_OF_OBJECT_MAX;
 /// Reads of a part of the log before it is damaged.
 const LOG_READS_OF_DAMAGE: usize = 3;
-/// How long the pass waits for repairs, and between two looks.
-const REPAIRS_MAX: Duration = Duration::from_secs(60);
-const REPAIRS_LOOK: Duration = Duration::from_millis(20);
+
+/// How long the pass waits until plain files are those of the log, and between two looks.
+const FILES_WAIT_MAX: Duration = Duration::from_secs(60);
+const FILES_LOOK: Duration = Duration::from_millis(20);
 
 /// Where a pass continues after a restart: it always reads the log first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +121,7 @@ pub struct Pass {
     repairing: Vec<DamagedImage>,
     file: Option<FileWalk>,
     waits_since: Option<Instant>,
+    files_wait_since: Option<Instant>,
     outdated_before: u64,
     unexamined_before: u64,
     /// Pages rebuilt from their images and the log.
@@ -214,7 +218,7 @@ impl Volume {
         let total_bytes = stored_bytes + (applied.seq.0 - log_start.seq.0);
         let newest = NewestChanges::new(&self.context.options.scrub.budget);
         let mut pass = Pass { place, newest, outdated_before: self.outdated_pages(), ..Pass::default() };
-        pass.unexamined_before = self.applying.unexamined.load(Ordering::Relaxed);
+        pass.unexamined_before = self.applying.repairs.unexamined.load(Ordering::Relaxed);
         (pass.progress.checked_bytes, pass.progress.total_bytes) = (checked_bytes, total_bytes);
         pass.log = Some(LogWalk { start: log_start, at: log_start, end: applied, failures: 0 });
         pass.enter(Stage::Log);
@@ -273,6 +277,10 @@ impl Volume {
         let bytes = at.seq.0 - from;
         walk.at = at;
         pass.progress.log_bytes += bytes;
+        if bytes > 0 {
+            // The next failure is at another place.
+            walk.failures = 0;
+        }
         match read {
             Ok(_) => Ok(bytes),
             Err(_) if is_enough => Ok(bytes),
@@ -280,7 +288,10 @@ impl Volume {
             Err(_) if self.applying.points().1.seq > at.seq => Ok(bytes),
             Err(error) if is_damage(&error) => {
                 walk.failures += 1;
-                if walk.failures >= LOG_READS_OF_DAMAGE {
+                if walk.failures < LOG_READS_OF_DAMAGE {
+                    // Not at once: the fault may be one of the transfer.
+                    self.scrub.wait(CHECK_RETRY_INTERVAL);
+                } else {
                     // Frames after it cannot be found.
                     self.scrub.note_log_damage(at.seq.0, &error.to_string());
                     self.save_scrub();
@@ -431,7 +442,7 @@ impl Volume {
         if !(lacks_change || is_other && self.differs_from_journal(key, format)?) {
             return Ok(());
         }
-        if !self.applying.add_suspect(key) {
+        if !self.applying.repairs.add_suspect(key) {
             pass.leave_out(format!("page {page_id}: too many pages may be outdated; check again"));
         }
         Ok(())
@@ -453,93 +464,6 @@ impl Volume {
         Ok(true)
     }
 
-    /// Rebuilds the damaged pages. The others are listed, and requested from the server.
-    fn settle_damaged(&self, pass: &mut Pass) -> Result<(), NodeError> {
-        if pass.damaged.is_empty() {
-            return Ok(());
-        }
-        let rebuilt = self.rebuild_all(&pass.damaged)?;
-        let mut found = false;
-        for (page, rebuilt) in std::mem::take(&mut pass.damaged).into_iter().zip(rebuilt) {
-            match rebuilt {
-                Ok(_) => pass.repairing.push(page),
-                // It may have been written meanwhile.
-                Err(NodeError::Page { reason, .. }) => {
-                    if self.is_damaged(&page)? {
-                        self.list_damaged(&page, &reason);
-                        found = true;
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        if found {
-            self.save_scrub();
-        }
-        Ok(())
-    }
-
-    fn is_damaged(&self, page: &DamagedImage) -> Result<bool, NodeError> {
-        Ok(self.describe(page.key).is_some()
-            && self.stored_pages().read_stored(page.key, page.format)?.is_err())
-    }
-
-    /// Lists a damaged page, and asks the server for it.
-    fn list_damaged(&self, page: &DamagedImage, reason: &str) {
-        let file = self.indexing.path_of_object(page.key.object());
-        self.note_found(page, &file, "the scrub", reason);
-        if let Some(request) = self.indexing.image_request(page.key) {
-            self.context.notices.send(&request);
-        }
-    }
-
-    /// The pass leaves out what it reads. Of damaged pages that cannot be rebuilt now, the server may have a copy.
-    pub(super) fn list_unsettled(&self, pass: &mut Pass, error: &NodeError) {
-        for page in std::mem::take(&mut pass.damaged) {
-            self.list_damaged(&page, &format!("{}; it cannot be rebuilt now: {error}", page.fault));
-        }
-    }
-
-    /// Counts the pages that the apply thread has written again, and lists those that it could not rebuild.
-    fn count_repaired(&self, pass: &mut Pass) -> Result<(), NodeError> {
-        let mut found = false;
-        while let Some(page) = pass.repairing.last() {
-            if self.is_damaged(page)? {
-                self.list_damaged(page, &page.fault);
-                found = true;
-            } else {
-                pass.rebuilt += 1;
-            }
-            pass.repairing.pop();
-        }
-        if found {
-            self.save_scrub();
-        }
-        Ok(())
-    }
-
-    fn step_repairs(&self, pass: &mut Pass) -> Result<(), NodeError> {
-        let since = *pass.waits_since.get_or_insert_with(time::now);
-        if !self.applying.has_repairs() {
-            self.count_repaired(pass)?;
-            let unexamined = self.applying.unexamined.load(Ordering::Relaxed) - pass.unexamined_before;
-            if unexamined > 0 {
-                pass.leave_out(format!(
-                    "{unexamined} pages may be older versions, and cannot be compared with the log"
-                ));
-            }
-            pass.begin_files(0);
-        } else if time::elapsed(since) >= REPAIRS_MAX {
-            let count = pass.repairing.len();
-            pass.repairing.clear();
-            pass.leave_out(format!("repairs of {count} damaged pages take long; check again"));
-            pass.begin_files(0);
-        } else {
-            self.scrub.wait(REPAIRS_LOOK);
-        }
-        Ok(())
-    }
-
     /// Plain files are those of the log: all changes up to the start's end are made again, and none are missing.
     pub(super) fn has_exact_files(&self) -> bool {
         let is_exact = self.frozen_end().is_none_or(|end| end.changes_end.is_none());
@@ -557,8 +481,15 @@ impl Volume {
             return Ok(0);
         }
         if !self.has_exact_files() {
-            let why = "changes of plain files from before the start are not made again yet";
-            return Err(NodeError::NotNow(why.to_owned()));
+            let since = *pass.files_wait_since.get_or_insert_with(time::now);
+            if time::elapsed(since) >= FILES_WAIT_MAX {
+                let why = "plain files: changes from before the start are not made again yet; check again";
+                pass.leave_out(why.to_owned());
+                pass.enter(Stage::Done);
+            } else {
+                self.scrub.wait(FILES_LOOK);
+            }
+            return Ok(0);
         }
         let Some(walk) = &mut pass.file else {
             let found = {
