@@ -236,21 +236,16 @@ impl Page<'_> {
         None
     }
 
-    /// Checks entry number `at` of a page that differed ([`server_image::check`]).
-    fn check_image(&self, at: usize, difference: Difference) -> Result<(), String> {
-        let mut left_out = at;
+    /// Checks the images from entry number `first` on, of a page that differed ([`server_image::check`]). Each replaces the
+    /// page.
+    fn check_images(&self, first: usize, difference: Difference) -> Result<(), String> {
+        let mut left_out = first;
         for Chain { table, entries } in &self.chains {
-            match entries.get(left_out) {
-                Some(entry) => {
-                    return server_image::check(
-                        entry,
-                        &table.chunks(),
-                        self.page_id,
-                        self.format,
-                        difference,
-                    );
-                }
-                None => left_out -= entries.len(),
+            let from = left_out.min(entries.len());
+            left_out -= from;
+            let chunks = table.chunks();
+            for entry in entries.get(from..).unwrap_or_default() {
+                server_image::check(entry, &chunks, self.page_id, self.format, difference)?;
             }
         }
         Ok(())

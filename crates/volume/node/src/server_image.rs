@@ -1,6 +1,8 @@
 //! Images by which the server ends the quarantine of a page that differed from its own.
 //!
-//! Pure. Invariant: an image is used, for a read or for the stored page, only if it has passed [`check`].
+//! Pure. Invariant: an image is used, for a read or for the stored page, only if it has passed [`check`]. When tables are
+//! applied, this holds for each image of the page in them from the one that ends the quarantine on. An image in a later
+//! table is of a page that does not differ any more, and is trusted like any other.
 
 use crate::index::table::resolve;
 use crate::index::{Body, Entry};

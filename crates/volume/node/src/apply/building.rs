@@ -177,11 +177,11 @@ impl<'w> Work<'w> {
     }
 
     /// The page from entry number `first` on, which needs no earlier content. A page that differed from the server's takes
-    /// only a sound image of it.
+    /// only sound images of it.
     fn build_anew(&self, page: &Page<'_>, first: usize) -> Result<Option<Vec<u8>>, Failure> {
         let set_aside = self.output.pages.set_aside(page.key);
         if let Some(difference) = set_aside.and_then(|entry| entry.differs)
-            && let Err(fault) = page.check_image(first, difference)
+            && let Err(fault) = page.check_images(first, difference)
         {
             tracing::error!(event = "server_image_refused", page = %page.page_id, fault, "the server's image of a page that differs is not taken");
             return Err(Failure::Lost(format!("the server's image of it is not taken: {fault}")));
