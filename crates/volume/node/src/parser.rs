@@ -9,7 +9,7 @@ use crate::log_buffer::Chunk;
 use crate::mark::Point;
 use crate::namespace::{Effect, LogFileEntry, Namespace, ObjectEntry, text_path};
 use crate::plain::{Change, PlainStore};
-use redoubt_page::Format;
+use redoubt_page::{Format, layout};
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::{
     FileNote, FileRecord, Lsn, Mtr, PageId, PageNo, RunRef, SpaceFlagsChange, SpaceId, WalkStop, walk_mtrs,
@@ -392,12 +392,7 @@ impl<'v> Parser<'v> {
         let Some(object) = names.object_of_file(file) else { return Ok(()) };
         drop(names);
         if page_no == 0 && first_byte == 0 {
-            let format =
-                Format::of_page0(self.names.read().family(), page).map_err(|error| NodeError::Redo {
-                    lsn: chunk.start.lsn,
-                    reason: format!("page 0 of {path}, sent as an image: {error}"),
-                })?;
-            self.set_flags(object, format.flags, chunk.start.lsn)?;
+            self.flags_from_image(object, page, &path, chunk.start.lsn)?;
         }
         let page_no = page_in_tablespace(page_no, first_byte, page.len() as u64).ok_or_else(|| {
             let reason = format!("page {page_no} of {path}, sent as an image: no tablespace has it");
@@ -409,6 +404,37 @@ impl<'v> Parser<'v> {
         }
         self.index.insert(table, PageKey::new(object, page_no), Entry { start_lsn: lsn, end_lsn: lsn, body });
         Ok(())
+    }
+
+    /// Learns the flags of an object from an image of its page 0. If they are known, only a sound image changes them: an image
+    /// that is to heal the page is checked only when it is used.
+    fn flags_from_image(
+        &mut self,
+        object: ObjectId,
+        page: &[u8],
+        path: &str,
+        lsn: Lsn,
+    ) -> Result<(), NodeError> {
+        let (family, is_known) = {
+            let names = self.names.read();
+            (names.family(), names.object(object).is_some_and(|entry| entry.flags.is_some()))
+        };
+        let named = Format::of_page0(family, page);
+        let is_sound = || match &named {
+            Ok(format) => {
+                format.verify(page).is_ok() && layout::page_id(page).is_some_and(|id| id.page_no == PageNo(0))
+            }
+            Err(_) => false,
+        };
+        if is_known && !is_sound() {
+            tracing::warn!(event = "page0_image_unsound", path, %lsn, "flags of a tablespace not taken from an image that is not sound");
+            return Ok(());
+        }
+        let format = named.map_err(|error| NodeError::Redo {
+            lsn,
+            reason: format!("page 0 of {path}, sent as an image: {error}"),
+        })?;
+        self.set_flags(object, format.flags, lsn)
     }
 
     fn verify(

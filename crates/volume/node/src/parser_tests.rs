@@ -330,6 +330,41 @@ fn a_write_to_a_file_that_the_volume_does_not_have_is_reported_once_and_makes_no
     assert!(parser.handle(&write).err().unwrap().to_string().contains("it is a tablespace"));
 }
 
+/// An image that is to heal page 0 is only checked when it is used.
+#[test]
+fn unsound_image_of_page_0_does_not_change_known_flags() {
+    let format = Format { family: Family::MariaDb, flags: 0x15 };
+    let page = |page_no: u32, flags: u32| {
+        let mut page = vec![0; format.physical_page_size_bytes()];
+        layout::set_page_id(&mut page, PageId::new(5, page_no));
+        page[54..58].copy_from_slice(&flags.to_be_bytes());
+        page[200] = 1;
+        Format { family: Family::MariaDb, flags }.finalize(&mut page).unwrap();
+        page
+    };
+    let mut torn = page(0, 0x15 | 1 << 5);
+    torn[5000] ^= 1;
+    let mut garbage = page(0, 0x15);
+    garbage[54..58].fill(0xff);
+    let sound = page(0, 0x15 | 1 << 5);
+    for (image, expected) in
+        [(torn, 0x15), (garbage, 0x15), (page(3, 0x15 | 1 << 5), 0x15), (sound, 0x15 | 1 << 5)]
+    {
+        let mut fixture = Fixture::new();
+        let frames = [
+            StreamFrame::Create { path: b"d/t.ibd", kind: FileKind::Tablespace, mode: 0o660 },
+            StreamFrame::Redo(&create_space(5, "d/t.ibd")),
+            StreamFrame::Image { path: b"d/t.ibd", page_no: 0, page: &image, is_recovered: false },
+        ]
+        .map(|frame| fixture.chunk(&frame));
+        let mut parser = Parser::new(&fixture.index, &fixture.names, &fixture.plain);
+        frames.iter().for_each(|chunk| drop(parser.handle(chunk).unwrap()));
+        let names = fixture.names.read();
+        let object = names.known_object_of_space(SpaceId(5)).unwrap();
+        assert_eq!(names.object(object).unwrap().flags, Some(expected));
+    }
+}
+
 #[test]
 fn trim_pages_that_no_server_writes_is_refused() {
     for (space, pages, flags, why) in [
