@@ -3,6 +3,8 @@
 //!
 //! It owns no thread and no clock: [`Parser::handle`] takes one frame. It is the only writer of the names.
 
+mod unknown_files;
+
 use crate::error::NodeError;
 use crate::index::{Body, Entry, LogIndex, PageKey, Table, TableEnd};
 use crate::log_buffer::Chunk;
@@ -47,10 +49,10 @@ pub struct Outcome {
     pub runs: u64,
     /// Verify entries indexed.
     pub verifies: u64,
-    /// A plain file that the server writes and the volume does not have, when it is first found.
+    /// A plain file that the server writes or renames and the volume does not have, when it is first found.
     pub unknown_file: Option<String>,
-    /// Such a file that the volume has from now on, or that the server does not have any more.
-    pub settled_file: Option<String>,
+    /// Such files that the volume has from now on, or that the server does not have any more.
+    pub settled_files: Vec<String>,
 }
 
 /// The parser: turns stream frames into index entries, names and plain file changes.
@@ -70,9 +72,6 @@ pub struct Parser<'v> {
     /// See [`Outcome::unknown_file`].
     unknown_files: BTreeSet<String>,
 }
-
-/// Unknown files that are remembered, and so named once.
-const UNKNOWN_FILES: usize = 1000;
 
 impl<'v> Parser<'v> {
     /// A parser that continues at the end of index and names.
@@ -139,8 +138,11 @@ impl<'v> Parser<'v> {
                     None => outcome.unknown_file = self.unknown_file(path),
                 }
             }
+            StreamFrame::Rename { from, to } => self.rename(chunk, from, to, &mut outcome)?,
             frame => {
-                outcome.settled_file = self.settled_file(&frame)?;
+                if let StreamFrame::Create { path, .. } | StreamFrame::Unlink { path } = frame {
+                    self.settle_file(&text_path(path)?, &mut outcome);
+                }
                 self.name_change(chunk, frame)?;
             }
         }
@@ -265,36 +267,6 @@ impl<'v> Parser<'v> {
             outcome.long_chains.push(key);
         }
         Ok(())
-    }
-
-    /// Reports a file that was put into the server's data directory from outside: it is no file of the volume
-    /// (docs/volume/reference/limits.md). Its earlier content is not known here, so the writes alone would give a
-    /// different file. The server's library sends the whole one, unless it is an older one.
-    fn unknown_file(&mut self, path: String) -> Option<String> {
-        if self.unknown_files.len() >= UNKNOWN_FILES || !self.unknown_files.insert(path.clone()) {
-            return None;
-        }
-        tracing::warn!(
-            event = "foreign_file",
-            path,
-            "the server writes a file that the volume does not have: it was put into the data directory from outside. See \
-             `redoubt status` and the server's error log"
-        );
-        Some(path)
-    }
-
-    /// See [`Outcome::settled_file`].
-    fn settled_file(&mut self, frame: &StreamFrame<'_>) -> Result<Option<String>, NodeError> {
-        let (StreamFrame::Create { path, .. }
-        | StreamFrame::Unlink { path }
-        | StreamFrame::Rename { from: path, .. }) = frame
-        else {
-            return Ok(None);
-        };
-        if self.unknown_files.is_empty() {
-            return Ok(None);
-        }
-        Ok(self.unknown_files.take(&text_path(path)?))
     }
 
     /// TRIM_PAGES. Servers truncate undo tablespaces, always to the same length, and initialise them again. MariaDB

@@ -177,6 +177,11 @@ impl Namespace {
         self.tables.change_log_set(|log_set| log_set.files.insert(path.to_owned(), file));
     }
 
+    /// There is a file or a directory at `path`.
+    pub fn has_path(&self, path: &str) -> bool {
+        self.is_log_file(path) || self.file_at(path).is_some() || self.directory(path).is_some()
+    }
+
     fn is_log_file(&self, path: &str) -> bool {
         self.log_set().is_some_and(|log_set| log_set.files.contains_key(path))
     }

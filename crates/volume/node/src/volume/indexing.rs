@@ -165,8 +165,8 @@ impl Indexing {
         if let Some(counters) = outcome.counters {
             *self.server_counters.lock() = counters;
         }
-        if let Some(path) = outcome.settled_file {
-            self.unknown_files.lock().remove(&path);
+        for path in &outcome.settled_files {
+            self.unknown_files.lock().remove(path);
         }
         if let Some(path) = outcome.unknown_file {
             self.unknown_files.lock().insert(path.clone());
