@@ -238,6 +238,10 @@ impl Contents {
         if let Some(page_no) = entry.page_no {
             let key = PageKey::new(object, page_no);
             if let Some(known) = self.pages.get_mut(&key) {
+                if entry.differs.is_some() {
+                    // It is there, so it does not come back by being there.
+                    known.found_at = None;
+                }
                 known.differs = match (known.differs, entry.differs) {
                     (Some(known), Some(newer)) => Some(known.and(newer)),
                     (known, newer) => known.or(newer),

@@ -69,6 +69,10 @@ fn later_difference_of_a_page_that_is_set_aside_counts() {
         assert_eq!(differs(&contents), first.map_or(at(5, 30), |_| at(10, 30)));
         assert_eq!(differs(&after(&contents, None)), differs(&contents));
     }
+    // A page that its file lacked is there, if it differs: a start must not end its quarantine for that.
+    let missing = DamagedPage { found_at: Some(Seq(7)), ..page(1, 2, false) };
+    let contents = after(&Contents::default().after(&set_aside([missing]), &[], &file_of), at(5, 30));
+    assert_eq!(contents.entries().next().map(|entry| entry.found_at), Some(None));
 }
 
 #[test]
