@@ -21,13 +21,16 @@ use crate::kinds::unknown_files::{self, NamedFiles};
 use crate::kinds::written_stream::WrittenStream;
 use redoubt_locks::IgnorePoison;
 use redoubt_transport::ClientTls;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 /// Interval between two reports of the counters. It is well below a second because monitors sample a node once a
 /// second: with an equal interval, some samples would find no change, and the next one twice as much.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Requests for files that wait.
+const FILES_MAX: usize = 1000;
 
 /// The active library.
 pub struct Library {
@@ -95,12 +98,15 @@ impl Library {
             let connection = real::spawn_quiet("redoubt-log", move || stream.run());
             let stream = Arc::clone(&content.stream);
             let watch = real::spawn_quiet("redoubt-watch", move || stream.watch());
+            let (file_sender, files) = mpsc::sync_channel(FILES_MAX);
             let helper = real::spawn_quiet("redoubt-help", move || {
                 if let Some(receiver) = receiver {
-                    help(self, &receiver);
+                    help(self, &receiver, &file_sender);
                 }
             });
-            if let Err(error) = connection.and(watch).and(helper).and(content.start_read_ahead()) {
+            let sender = real::spawn_quiet("redoubt-file", move || send_files(self, &files));
+            let threads = connection.and(watch).and(helper).and(sender);
+            if let Err(error) = threads.and(content.start_read_ahead()) {
                 content.stream.die(&format!("a thread cannot be started: {error}"));
             }
         });
@@ -151,16 +157,14 @@ impl Library {
     }
 }
 
-/// Body of the helper thread: sends counters, answers requests for images and files.
-fn help(library: &Library, wanted: &Receiver<Wanted>) {
-    let (content, mut named_files) = (&library.content, NamedFiles::default());
+/// Body of the helper thread: sends counters, answers requests for images, and forwards requests for files.
+fn help(library: &Library, wanted: &Receiver<Wanted>, files: &SyncSender<Vec<u8>>) {
+    let content = &library.content;
     let mut report_at = Instant::now() + REPORT_INTERVAL;
     while content.stream.death().is_none() {
         match wanted.recv_timeout(report_at.saturating_duration_since(Instant::now())) {
-            // Only of writes to plain files.
-            Ok(Wanted::File(path)) => {
-                unknown_files::found(content, &library.plain, &mut named_files, &path);
-            }
+            // Without room it is dropped. The node repeats it when this server connects again.
+            Ok(Wanted::File(path)) => drop(files.try_send(path)),
             Ok(Wanted::Image(ImageWanted::ForStream { path, page_no })) => {
                 library.tablespaces.send_kept(content, &path, page_no);
             }
@@ -175,5 +179,18 @@ fn help(library: &Library, wanted: &Receiver<Wanted>) {
             content.report();
             report_at = Instant::now() + REPORT_INTERVAL;
         }
+    }
+}
+
+/// Body of the thread that sends files that the volume does not have. A file may take long, and a server must not wait that
+/// long for the images that heal its pages.
+fn send_files(library: &Library, paths: &Receiver<Vec<u8>>) {
+    let (content, mut named) = (&library.content, NamedFiles::default());
+    for path in paths {
+        if content.stream.death().is_some() {
+            return;
+        }
+        // Only of writes to plain files.
+        unknown_files::found(content, &library.plain, &mut named, &path);
     }
 }
