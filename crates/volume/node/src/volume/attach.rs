@@ -118,6 +118,7 @@ impl Volume {
         for notice in self.quarantine.wanted_images(&request_of) {
             self.context.notices.send(&notice);
         }
+        self.verification.server_asked(&self.quarantine.differing());
         for path in self.indexing.unknown_files() {
             self.context.notices.send(&Notice::UnknownFile { path: path.into_bytes() });
         }

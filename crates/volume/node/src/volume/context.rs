@@ -5,8 +5,8 @@
 //!
 //! Invariants: a stopped volume never runs again; only the first reason for a stop counts.
 //!
-//! Lock order: signal, then the locks that a callback of [`Context::wait_for_work`] takes; run state and waits are
-//! leaves.
+//! Lock order: signal, then the locks that a callback of [`Context::wait_for_work`] takes; run state and the end
+//! of the last wait are leaves; waits, then that end.
 
 use super::notices::Notices;
 use crate::counters::Counters;
@@ -16,14 +16,14 @@ use crate::home::Folder;
 use crate::memory::VolumeMemory;
 use crate::options::NodeOptions;
 use crate::trace::Tracer;
-use redoubt_sync::{Condvar, Mutex};
+use redoubt_sync::{Condvar, Mutex, time};
 use redoubt_transport::Packing;
 use redoubt_wire::control::FrozenEnd;
 use redoubt_wire::notice::Notice;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long to wait before trying again when the disk is full.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
@@ -56,6 +56,17 @@ pub enum Condition {
     Stopped(String),
 }
 
+/// The newest time at which a volume waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastWait {
+    /// It has not waited.
+    None,
+    /// Until then.
+    Ended(Instant),
+    /// It waits now.
+    Lasts,
+}
+
 /// Name, disk, run state and counters of a volume.
 pub struct Context {
     /// Name of the volume.
@@ -80,6 +91,8 @@ pub struct Context {
     frozen: OnceLock<(String, FrozenEnd)>,
     stopped: Mutex<Option<String>>,
     waits: Mutex<BTreeMap<Waiter, String>>,
+    /// End of the last wait.
+    wait_ended: Mutex<Option<Instant>>,
     /// The node ends; a connected server reconnects to the next one.
     is_shutting_down: AtomicBool,
     closed: Mutex<bool>,
@@ -102,6 +115,7 @@ impl Context {
             frozen: OnceLock::new(),
             stopped: Mutex::default(),
             waits: Mutex::default(),
+            wait_ended: Mutex::default(),
             is_shutting_down: AtomicBool::new(false),
             closed: Mutex::new(false),
             work: Condvar::new(),
@@ -202,6 +216,16 @@ impl Context {
         (!waits.is_empty()).then(|| waits.values().cloned().collect::<Vec<_>>().join("; "))
     }
 
+    /// The newest time at which it waited.
+    pub fn last_wait(&self) -> LastWait {
+        let waits = self.waits.lock();
+        if waits.is_empty() {
+            self.wait_ended.lock().map_or(LastWait::None, LastWait::Ended)
+        } else {
+            LastWait::Lasts
+        }
+    }
+
     /// Reports to operator and server why `waiter` does not continue for now.
     pub fn begin_wait(&self, waiter: Waiter, reason: &str) {
         {
@@ -222,6 +246,7 @@ impl Context {
             if waits.remove(&waiter).is_none() || !waits.is_empty() {
                 return;
             }
+            *self.wait_ended.lock() = Some(time::now());
         }
         tracing::info!(event = "volume_resumes", volume = self.name, "volume resumes");
         self.notices.send(&Notice::Waiting { reason: String::new() });

@@ -13,14 +13,17 @@ fn context() -> (tempfile::TempDir, Arc<Context>) {
 #[test]
 fn it_goes_on_when_the_last_of_those_who_wait_does() {
     let (_directory, context) = context();
+    assert_eq!(context.last_wait(), LastWait::None);
     context.begin_wait(Waiter::Room, "the log buffer is full");
     assert_eq!(context.blocked(), None, "a full buffer ends by itself");
     context.begin_wait(Waiter::Pages, "no space");
     assert_eq!(context.blocked().as_deref(), Some("no space"));
     context.end_wait(Waiter::Room);
     assert_eq!(context.condition(), Condition::Waiting("no space".to_owned()));
+    assert_eq!(context.last_wait(), LastWait::Lasts);
     context.end_wait(Waiter::Pages);
     assert_eq!(context.condition(), Condition::Running);
+    assert!(matches!(context.last_wait(), LastWait::Ended(_)));
 }
 
 #[test]

@@ -31,7 +31,7 @@
 //! | [`quarantine`] | pages that cannot be built | |
 //! | [`scrub`] | how far everything that is stored was read | |
 //! | [`export`] | the state that is being exported ([`crate::snapshot`]) | |
-//! | [`verify`] | differences that were found | |
+//! | [`verify`] | differences that were found; [`healing`] of their pages | |
 //! | [`view`] | the moment that readers read | |
 //!
 //! Flows across parts are in modules without state: [`attach`] (servers come and go), [`clean_end`], [`frozen`], [`reads`],
@@ -52,6 +52,7 @@ mod clean_end;
 mod context;
 mod export;
 mod frozen;
+mod healing;
 mod identity;
 mod import;
 mod imported_server;
@@ -63,8 +64,8 @@ mod plain_files;
 mod quarantine;
 mod reads;
 mod receiving;
-mod rescue;
 mod repairing;
+mod rescue;
 mod restored_files;
 mod retention;
 mod scrub;

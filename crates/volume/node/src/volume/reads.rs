@@ -191,7 +191,15 @@ impl Volume {
         let mut laps = since.map(|_| BuildTimes::start());
         let Some(location) = self.locate(file)? else { return Ok(()) };
         let parsed = since.map(time::elapsed);
-        self.read_at(&location, offset_bytes, out, self.build_limit(), &mut laps)?;
+        let read = self.read_at(&location, offset_bytes, out, self.build_limit(), &mut laps);
+        read.map_err(|error| match error {
+            NodeError::Page { page, .. }
+                if self.is_server_not_asked(PageKey::new(location.object, page.page_no.0)) =>
+            {
+                NodeError::NotNow(error.to_string())
+            }
+            other => other,
+        })?;
         if let (Some(since), Some(parse), Some(build)) = (since, parsed, laps) {
             self.context.tracer.read(Read {
                 file,
@@ -240,12 +248,15 @@ impl Volume {
         add(&self.context.counters.pages_constructed, 1);
         let key = PageKey::new(location.object, page_no);
         let page_id = PageId::new(location.space.0, page_no);
+        if self.verification.is_to_be_set_aside(key) {
+            let message =
+                format!("page {page_id} differs from the server's, and is being set aside; try again");
+            return Err(NodeError::NotNow(message));
+        }
         let target = PageTarget { key, page_id, format: location.format };
         let built = construct_in_laps(self.stored_pages(), &self.indexing.index, target, Some(limit), laps);
         let page = built.map_err(|error| match error {
-            NodeError::Page { .. } if self.verification.may_be_healed_soon(key) => {
-                NodeError::NotNow(error.to_string())
-            }
+            NodeError::Page { .. } if self.may_be_healed_soon(key) => NodeError::NotNow(error.to_string()),
             other => other,
         })?;
         self.quarantine.found.remove(key);

@@ -10,13 +10,16 @@
 //! - heal: the server's page counts. The node's page goes into the quarantine before anything is built on it. That is
 //!   durable at once, because comparisons are not in the log: after a restart nothing would find the difference again.
 //!   The node asks the server for the page (`WantImage`). The server's library sends it as an image in the stream,
-//!   ordered with the page's redo, and with that image the page leaves the quarantine ([`crate::apply`] checks it).
+//!   ordered with the page's redo, and with that image the page leaves the quarantine ([`crate::apply`] checks it). Until
+//!   then the request is repeated after each table that is applied, and reads of the page are repeated for a while
+//!   ([`super::healing`]).
 //!   More than [`DIFFERENCES_MAX`] differences within [`DIFFERENCES_WINDOW`] have a common cause, and stop the volume.
 //!
 //! Locks: leaves.
 
 use super::Volume;
 use super::context::{Context, Waiter};
+use super::healing::Healing;
 use super::quarantine::{Surroundings, WANTED_MAX};
 use crate::construct::{Builder, VerifyCase};
 use crate::counters::add;
@@ -32,6 +35,7 @@ use redoubt_wire::notice::Notice;
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Note that a mismatch stopped the volume.
@@ -44,15 +48,11 @@ pub const REPORTS_MAX: usize = 32;
 pub const DIFFERENCES_MAX: usize = 100;
 /// See [`DIFFERENCES_MAX`].
 pub const DIFFERENCES_WINDOW: Duration = Duration::from_secs(600);
-/// Time for the server's image to arrive. Reads of the page are repeated that long, and fail afterwards.
-const IMAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 const _: () =
     assert!(DIFFERENCES_MAX < PAGES_OF_OBJECT_MAX, "no object is set aside as a whole for differences");
 const _: () =
     assert!(DIFFERENCES_MAX <= WANTED_MAX, "a server is asked for all of them when it connects again");
-const _: () =
-    assert!(IMAGE_TIMEOUT.as_secs() < DIFFERENCES_WINDOW.as_secs(), "a recent difference is remembered");
 
 /// A difference that was found, kept to complete its report.
 pub struct Mismatch {
@@ -95,6 +95,12 @@ pub struct Verification {
     mismatches: Mutex<Vec<Mismatch>>,
     /// Oldest first, at most [`DIFFERENCES_MAX`].
     recent: Mutex<VecDeque<Recent>>,
+    /// The pages that differ.
+    healing: Mutex<Healing>,
+    /// Some page differs, and is not in quarantine yet. Spares the lock on the path of every page read.
+    has_to_set_aside: AtomicBool,
+    /// A server has connected since the volume was opened, and was asked for the pages that differ.
+    is_server_asked: AtomicBool,
 }
 
 impl Volume {
@@ -110,6 +116,9 @@ impl Volume {
         case: &VerifyCase<'_>,
     ) -> Result<(), String> {
         let Some(difference) = self.verification.compare(builder, case) else { return Ok(()) };
+        if case.heals {
+            self.verification.found(key);
+        }
         let path = self.indexing.path_of_object(key.object());
         if !case.heals {
             add(&self.context.counters.page_mismatches, 1);
@@ -123,7 +132,7 @@ impl Volume {
         );
         let mut noted = self.verification.note(key, case.lsn);
         // Also if they come slowly, and are not healed.
-        if noted == Noted::New && self.differing_pages() >= DIFFERENCES_MAX {
+        if noted == Noted::New && self.other_differing_pages(key) >= DIFFERENCES_MAX {
             noted = Noted::TooMany;
         }
         if noted == Noted::Again {
@@ -164,10 +173,24 @@ impl Volume {
         }
     }
 
-    /// Pages that are in quarantine because they differ.
-    fn differing_pages(&self) -> usize {
-        let contents = self.quarantine.list.contents();
-        contents.entries().filter(|entry| entry.differs.is_some()).count()
+    /// Number of other pages that are in quarantine because they differ.
+    fn other_differing_pages(&self, key: PageKey) -> usize {
+        self.quarantine.differing().iter().filter(|other| **other != key).count()
+    }
+
+    /// The page differs, and the server's image may be on its way. A page that has just left the quarantine is whole.
+    pub(super) fn may_be_healed_soon(&self, key: PageKey) -> bool {
+        let may_differ = self.quarantine.list.find(key).is_none_or(|entry| entry.differs.is_some());
+        may_differ && self.verification.is_awaited(key)
+    }
+
+    /// The page differs, and no server was asked for it since the volume was opened. The server that reads it connects again
+    /// for its log, or ends.
+    pub(super) fn is_server_not_asked(&self, key: PageKey) -> bool {
+        let differs = || self.quarantine.list.find(key).is_some_and(|entry| entry.differs.is_some());
+        !self.verification.is_server_asked.load(Ordering::Acquire)
+            && self.context.frozen_end().is_none()
+            && differs()
     }
 
     /// The page goes into the quarantine, durably, and the server is asked for it.
@@ -195,6 +218,7 @@ impl Volume {
         if let Some(request) = self.indexing.image_request(key) {
             self.context.notices.send(&request);
         }
+        self.verification.asked(key, &self.quarantine.differing());
     }
 
     /// The stop outlasts a restart of the node: an operator has to act first.
@@ -209,7 +233,14 @@ impl Volume {
 impl Verification {
     /// Nothing found yet.
     pub fn new(context: &Arc<Context>) -> Self {
-        Self { context: Arc::clone(context), mismatches: Mutex::default(), recent: Mutex::default() }
+        Self {
+            context: Arc::clone(context),
+            mismatches: Mutex::default(),
+            recent: Mutex::default(),
+            healing: Mutex::default(),
+            has_to_set_aside: AtomicBool::new(false),
+            is_server_asked: AtomicBool::new(false),
+        }
     }
 
     /// Compares. Counts what is no difference.
@@ -249,10 +280,47 @@ impl Verification {
         Noted::New
     }
 
-    /// The page was found to differ so recently that the server's image may be on its way.
-    pub fn may_be_healed_soon(&self, key: PageKey) -> bool {
-        let recent = self.recent.lock();
-        recent.iter().any(|other| other.key == key && time::elapsed(other.found) < IMAGE_TIMEOUT)
+    fn with_healing<T>(&self, change: impl FnOnce(&mut Healing) -> T) -> T {
+        let mut healing = self.healing.lock();
+        let changed = change(&mut healing);
+        self.has_to_set_aside.store(healing.has_to_set_aside(), Ordering::Release);
+        changed
+    }
+
+    /// The page differs. From now on it is not served.
+    fn found(&self, key: PageKey) {
+        self.with_healing(|healing| healing.found(key));
+    }
+
+    /// The page is in quarantine, and the server was asked for it. `differing`: all pages that differ.
+    fn asked(&self, key: PageKey, differing: &[PageKey]) {
+        self.with_healing(|healing| {
+            healing.retain(|other| differing.contains(&other));
+            healing.asked(key, time::now());
+        });
+    }
+
+    /// A server has connected, and was asked for the pages that differ.
+    pub fn server_asked(&self, differing: &[PageKey]) {
+        self.with_healing(|healing| {
+            for key in differing.iter().copied() {
+                // Of others a new comparison is being made durable.
+                if !healing.is_to_be_set_aside(key) {
+                    healing.asked(key, time::now());
+                }
+            }
+        });
+        self.is_server_asked.store(true, Ordering::Release);
+    }
+
+    /// The page differs, and is not in quarantine yet.
+    pub fn is_to_be_set_aside(&self, key: PageKey) -> bool {
+        self.has_to_set_aside.load(Ordering::Acquire) && self.healing.lock().is_to_be_set_aside(key)
+    }
+
+    fn is_awaited(&self, key: PageKey) -> bool {
+        let last_wait = self.context.last_wait();
+        self.with_healing(|healing| healing.is_awaited(key, last_wait, time::now()))
     }
 
     /// Reports a difference. Returns it in words.

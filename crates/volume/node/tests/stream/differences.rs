@@ -45,6 +45,10 @@ impl Running {
     /// Restarts the node; the same server connects again.
     fn restart(&mut self) {
         self.fixture.restart_with(BY_SIZE);
+        self.connect_again();
+    }
+
+    fn connect_again(&mut self) {
         self.session += 1;
         let (address, generation) = (self.fixture.address(), self.fixture.generation);
         self.log = LogClient::with_features(address, "v", generation, self.session).unwrap();
@@ -106,15 +110,35 @@ impl Running {
 
     /// Message of the failure that a read of the page gets.
     fn refusal(&self, page_no: u32) -> String {
-        let (mut pages, need) = (self.pages(), self.stream.seq);
+        self.failure(page_no, self.stream.seq).1
+    }
+
+    /// A read of the page fails because it differs, and is to be repeated.
+    fn is_awaited(&self, page_no: u32) -> bool {
+        let (is_repeated, message) = self.failure(page_no, 0);
+        assert!(message.contains("differs from the server's"), "{message}");
+        is_repeated
+    }
+
+    /// Whether the read is to be repeated, and why it fails.
+    fn failure(&self, page_no: u32, need: u64) -> (bool, String) {
+        let mut pages = self.pages();
         let file = pages.open(need, "d/t.ibd").unwrap().unwrap();
         let offset_bytes = u64::from(page_no) * PAGE_LEN as u64;
         let request = PageRequest::Read { need: Seq(need), file, offset_bytes, len_bytes: PAGE_LEN as u32 };
         let take = |reply: PageReply<'_>| match reply {
-            PageReply::Failed { message, .. } => message,
+            PageReply::Failed { retry, message } => (retry, message),
             other => panic!("{other:?}"),
         };
         pages.ask(&request, take).unwrap()
+    }
+
+    /// Sends a change of another page, and waits until it is applied.
+    fn apply(&mut self) {
+        let wire = self.stream.change(FILLED, b"more");
+        let end = self.stream.lsn;
+        self.send(&wire);
+        self.wait("applied", |status| status.a_lsn >= end.0);
     }
 
     fn own(&self, name: &str) -> PathBuf {
@@ -227,6 +251,84 @@ fn unsound_images_never_replace_a_differing_page() {
     running.image(3, &servers);
     running.wait("healed", |status| status.quarantined == 0 && status.counters["pages_healed"] == 1);
     assert_eq!(running.page(3), servers);
+}
+
+#[test]
+fn unsound_image_after_the_start_of_its_page_is_not_taken() {
+    let mut running = Running::new(BY_SIZE, 3);
+    let servers = differing(&running.page(3));
+    let other = running.page(5);
+    running.compare(3, &servers);
+    running.fill();
+    running.wait_wanted(3);
+    let mut torn = servers.clone();
+    torn[5000] ^= 1;
+    for (image, what) in [(torn, "checksum"), (other, "page id")] {
+        for begins_with_redo in [true, false] {
+            // In one table, which is applied as a whole.
+            if begins_with_redo {
+                let mut mtr = MtrWriter::new();
+                mtr.init((5, 3)).write((5, 3), 100, b"again");
+                let wire = running.stream.redo(&mtr);
+                running.send(&wire);
+            } else {
+                running.image(3, &servers);
+            }
+            running.image(3, &image);
+            let end = running.stream.lsn;
+            running.fill();
+            let status = running.wait("applied", |status| status.a_lsn > end.0);
+            assert_eq!((status.quarantined, status.counters["pages_healed"]), (1, 0), "{what}");
+            assert!(running.refusal(3).contains("differs from the server's"), "{what}");
+        }
+    }
+    running.image(3, &servers);
+    running.fill();
+    running.wait("healed", |status| status.quarantined == 0 && status.counters["pages_healed"] == 1);
+    assert_eq!(running.page(3), servers);
+}
+
+#[test]
+fn read_of_a_differing_page_is_repeated_after_a_restart() {
+    let mut running = Running::new(BY_SIZE, 2);
+    let servers = differing(&running.page(3));
+    running.compare(3, &servers);
+    running.fill();
+    running.wait_wanted(3);
+    assert!(running.is_awaited(3));
+    running.fixture.restart_with(BY_SIZE);
+    assert!(running.is_awaited(3), "the server was not asked yet");
+    running.connect_again();
+    running.wait_wanted(3);
+    assert!(running.is_awaited(3), "the image may be on its way");
+}
+
+#[test]
+fn differing_page_is_requested_until_it_is_healed() {
+    let mut running = Running::new(SMALL, 3);
+    let servers = differing(&running.page(3));
+    running.compare(3, &servers);
+    running.apply();
+    running.wait_wanted(3);
+    // It is not taken.
+    let other = running.page(5);
+    running.image(3, &other);
+    running.apply();
+    running.log.poll();
+    running.apply();
+    running.wait_wanted(3);
+    // Its file gets another name.
+    let to = b"d/u.ibd";
+    let wire = running.stream.frame(&StreamFrame::Rename { from: PATH, to });
+    running.send(&wire);
+    running.apply();
+    let wanted = Notice::WantImage { path: to.to_vec(), page_no: 3 };
+    assert_eq!(running.log.wait(|notice, _| *notice == wanted), Some(wanted.clone()));
+    let image = StreamFrame::Image { path: to, page_no: 3, page: &servers, is_recovered: false };
+    let wire = running.stream.frame(&image);
+    running.send(&wire);
+    running.apply();
+    running.wait("healed", |status| status.quarantined == 0 && status.counters["pages_healed"] == 1);
 }
 
 #[test]
