@@ -8,6 +8,8 @@
 //!   to the drive which data has the same lifetime ([`Stream`]), and
 //! * `sim::SimDisk` (feature `sim`), which in tests loses, tears and fails data as a real disk may.
 //!
+//! [`BudgetDir`] limits the open files of all directories together ([`FileBudget`]).
+//!
 //! Other modules:
 //!
 //! * [`durable_io`]: several concurrent writes past the page cache, for a log on a block device, with buffers for
@@ -59,6 +61,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
+mod budget;
 mod buffer;
 pub mod durable_io;
 mod error;
@@ -75,6 +78,7 @@ mod writeback;
 use std::io;
 use std::sync::Arc;
 
+pub use budget::{BudgetDir, FileBudget, HeldDescriptors, OutOfDescriptors, is_out_of_descriptors};
 pub use buffer::AlignedBuffer;
 pub use error::{ErrorKind, StorageError};
 pub use real::{RealDir, RealDirOptions};
@@ -171,6 +175,14 @@ pub trait StorageFile: Send + Sync {
     fn drop_cache_of(&self, _offset_bytes: u64, _len_bytes: u64) -> io::Result<()> {
         self.drop_cache()
     }
+    /// Opens the file if it is closed, so that the next call does not fail for lack of a descriptor.
+    fn prepare(&self) -> io::Result<()> {
+        Ok(())
+    }
+    /// Number of the system's descriptors that this file has open.
+    fn descriptors(&self) -> usize {
+        1
+    }
 }
 
 /// A flat directory of files.
@@ -179,6 +191,10 @@ pub trait StorageDir: Send + Sync {
     fn list(&self) -> io::Result<Vec<String>>;
     /// Opens an existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+    /// Opens a file again that this value has opened or created before.
+    fn reopen(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.open(name)
+    }
     /// Length of a file in bytes, without keeping it open where that is possible: for a look at many files.
     fn len_bytes_of(&self, name: &str) -> io::Result<u64> {
         self.open(name)?.len_bytes()

@@ -9,6 +9,7 @@
 //! Streams have no effect: ext4 accepts a hint for a file but does not pass it to the drive. Use
 //! `crate::raw_device`, or separate devices, to place data by its lifetime.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::num::NonZeroU64;
@@ -18,12 +19,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use redoubt_sync::thread;
+use redoubt_sync::{Mutex, thread};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags};
 
 use crate::untorn::{self, Tearing};
 use crate::writeback;
-use crate::{StorageDir, StorageFile, UntornLimits, WriteOptions};
+use crate::{StorageDir, StorageFile, UntornLimits, WriteOptions, is_out_of_descriptors};
 
 /// Maximum number of concurrent file syncs.
 const SYNC_THREADS_MAX: usize = 8;
@@ -41,12 +42,25 @@ pub struct RealDirOptions {
     pub pretend_untorn: bool,
 }
 
+/// Directories that [`RealDir::open_below_lock`] has locked.
+static LOCKED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
 /// A directory of the operating system, with an exclusive lock while this value lives (but see
 /// [`RealDir::open_shared`]).
 pub struct RealDir {
     path: PathBuf,
-    dir: File,
+    lock: DirLock,
     options: RealDirOptions,
+}
+
+/// How a directory is locked.
+enum DirLock {
+    /// Not at all.
+    Shared,
+    /// Against all processes, by an open descriptor.
+    Kernel(File),
+    /// Against other values of this process, by this path in [`LOCKED`].
+    Process(PathBuf),
 }
 
 impl RealDir {
@@ -63,15 +77,24 @@ impl RealDir {
     /// # Errors
     /// As [`RealDir::open`].
     pub fn open_with(path: &Path, options: RealDirOptions) -> io::Result<Self> {
-        if !path.is_dir() {
-            fs::create_dir_all(path)?;
-            if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                File::open(parent)?.sync_all()?;
-            }
-        }
+        make(path)?;
         let dir = File::open(path)?;
         rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self { path: path.to_owned(), dir, options })
+        Ok(Self { path: path.to_owned(), lock: DirLock::Kernel(dir), options })
+    }
+
+    /// Like [`RealDir::open_with`], but locks `path` only against other such values of this process. Needs no open
+    /// descriptor. For a directory below one that this process has locked against others.
+    ///
+    /// # Errors
+    /// As [`RealDir::open`].
+    pub fn open_below_lock(path: &Path, options: RealDirOptions) -> io::Result<Self> {
+        make(path)?;
+        let locked = fs::canonicalize(path)?;
+        if !LOCKED.lock().insert(locked.clone()) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(Self { path: path.to_owned(), lock: DirLock::Process(locked), options })
     }
 
     /// Opens `path`, which must exist, without a lock. For a directory whose single use is ensured in another way.
@@ -79,7 +102,8 @@ impl RealDir {
     /// # Errors
     /// If the open fails.
     pub fn open_shared(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), dir: File::open(path)?, options: RealDirOptions::default() })
+        File::open(path)?;
+        Ok(Self { path: path.to_owned(), lock: DirLock::Shared, options: RealDirOptions::default() })
     }
 
     fn open_file(&self, name: &str, create: bool) -> io::Result<Arc<dyn StorageFile>> {
@@ -92,12 +116,28 @@ impl RealDir {
     }
 }
 
+/// Creates a directory, durably, unless it exists.
+fn make(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(path)?;
+    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
 impl Drop for RealDir {
     /// Releases the lock at once. A close of the descriptor would release it only without copies of the descriptor. A
     /// child that another thread is starting has a copy until it executes its program.
     fn drop(&mut self) {
-        // After a failure, the close remains.
-        let _ = rustix::fs::flock(&self.dir, FlockOperation::Unlock);
+        match &self.lock {
+            DirLock::Shared => {}
+            // After a failure, the close remains.
+            DirLock::Kernel(dir) => drop(rustix::fs::flock(dir, FlockOperation::Unlock)),
+            DirLock::Process(path) => drop(LOCKED.lock().remove(path)),
+        }
     }
 }
 
@@ -120,6 +160,11 @@ impl StorageDir for RealDir {
         Ok(file)
     }
 
+    /// Waits for no writes: those of this process may be under way through another descriptor.
+    fn reopen(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.open_file(name, false)
+    }
+
     fn len_bytes_of(&self, name: &str) -> io::Result<u64> {
         Ok(fs::metadata(self.path.join(name))?.len())
     }
@@ -137,7 +182,10 @@ impl StorageDir for RealDir {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.dir.sync_all()
+        match &self.lock {
+            DirLock::Kernel(dir) => dir.sync_all(),
+            DirLock::Shared | DirLock::Process(_) => File::open(&self.path)?.sync_all(),
+        }
     }
 
     /// Syncs several files at a time: for concurrent syncs, a file system makes one commit, and one flush of the
@@ -208,6 +256,9 @@ impl RealFile {
         let flags = OFlags::DIRECT.bits() as i32;
         let opened = File::options().read(true).write(true).custom_flags(flags).open(&path);
         let direct = opened.map_err(|error| {
+            if is_out_of_descriptors(&error) {
+                return error;
+            }
             let reason =
                 format!("cannot open the file a second time for direct I/O, through {path}: {error}");
             let kind = if untorn::is_refusal(&error) { io::ErrorKind::Unsupported } else { error.kind() };
@@ -289,6 +340,10 @@ impl StorageFile for RealFile {
         let end = offset_bytes.saturating_add(len_bytes).next_multiple_of(CACHE_PAGE_BYTES);
         rustix::fs::fadvise(&self.file, start, NonZeroU64::new(end - start), Advice::DontNeed)?;
         Ok(())
+    }
+
+    fn descriptors(&self) -> usize {
+        1 + usize::from(self.direct.get().is_some())
     }
 }
 
