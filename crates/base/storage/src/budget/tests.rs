@@ -123,7 +123,7 @@ fn failed_sync_of_a_closed_file_is_reported_to_its_owner() {
     drop(file);
     dir.open("1").unwrap().sync_data().unwrap();
 
-    let (dir, file, _other) = lost(&disk.copy().after_power_cut(), &FileBudget::new(1));
+    let (dir, file, _other) = lost(&SimDisk::new(2), &FileBudget::new(1));
     drop(file);
     let error = dir.open("1").unwrap().sync_data().unwrap_err();
     assert!(error.to_string().contains("earlier sync of this file failed"), "{error}");
