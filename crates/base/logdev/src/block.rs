@@ -132,7 +132,19 @@ impl BlockLogDevice {
     /// [`LogDeviceError::Locked`] if the directory is in use, and I/O failures.
     pub fn open(dir: &Path, options: BlockLogOptions) -> Result<Self, LogDeviceError> {
         options.check()?;
-        let storage = open_dir(dir)?;
+        Self::open_in(open_dir(dir)?, dir, options)
+    }
+
+    /// Like [`BlockLogDevice::open`], with files that `storage` opens in `dir`. The caller ensures that `storage` is the
+    /// only user of the directory.
+    ///
+    /// # Errors
+    /// As [`BlockLogDevice::open`].
+    pub fn open_in(
+        storage: Arc<dyn StorageDir>,
+        dir: &Path,
+        options: BlockLogOptions,
+    ) -> Result<Self, LogDeviceError> {
         let io = UringIo::new(dir, options.max_in_flight)
             .map_err(|error| LogDeviceError::Unsupported { what: "io_uring", reason: error.to_string() })?;
         Self::open_on(storage, Arc::new(io), options)

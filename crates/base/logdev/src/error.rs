@@ -4,7 +4,7 @@ use std::io;
 
 #[cfg(feature = "experimental-devices")]
 use redoubt_persistent_memory::PmemError;
-use redoubt_storage::ErrorKind;
+use redoubt_storage::{ErrorKind, is_out_of_descriptors};
 
 use crate::Seq;
 
@@ -14,6 +14,16 @@ pub enum LogDeviceError {
     /// No room for another segment. Nothing was written.
     #[error("no space for another log segment ({action} {file}): free some space and try again: {source}")]
     NoSpace {
+        /// The attempted action.
+        action: &'static str,
+        /// The file concerned.
+        file: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The process has no descriptor left for a segment. Nothing was written.
+    #[error("log device: cannot {action} {file}: {source}")]
+    NoDescriptors {
         /// The attempted action.
         action: &'static str,
         /// The file concerned.
@@ -145,7 +155,7 @@ impl LogDeviceError {
     /// What the caller may do about the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoSpace { .. } => ErrorKind::Retry,
+            Self::NoSpace { .. } | Self::NoDescriptors { .. } => ErrorKind::Retry,
             Self::Io { .. }
             | Self::Read { .. }
             | Self::Poisoned { .. }
@@ -178,13 +188,14 @@ impl LogDeviceError {
         move |source| Self::Io { action, file, source }
     }
 
-    /// Like [`Self::io`], but a full disk is [`Self::NoSpace`].
+    /// Like [`Self::io`], but a full disk is [`Self::NoSpace`], and a lack of descriptors [`Self::NoDescriptors`].
     pub(crate) fn io_or_no_space(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> Self {
         let file = file.to_owned();
         move |source| match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Self::NoSpace { action, file, source }
             }
+            _ if is_out_of_descriptors(&source) => Self::NoDescriptors { action, file, source },
             _ => Self::Io { action, file, source },
         }
     }

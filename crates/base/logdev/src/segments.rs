@@ -362,9 +362,7 @@ impl<M: Media> SegmentLog<M> {
         }
         let mut appender = self.shared.appender.lock();
         let needed = self.shared.segments_needed(&appender, len);
-        if needed > 0 {
-            self.shared.ensure_spares(needed)?;
-        }
+        self.shared.prepare_files(&appender, needed)?;
         let parts = self.shared.reserve_parts(&mut appender, len);
         drop(appender);
         if needed > 0
@@ -476,6 +474,17 @@ impl<M: Media> Shared<M> {
         let in_active = if room < MIN_ROOM { 0 } else { room - RECORD_HEADER_LEN };
         let in_each = self.options.segment_len_bytes as usize - SEGMENT_HEADER_LEN - RECORD_HEADER_LEN;
         len.saturating_sub(in_active).div_ceil(in_each)
+    }
+
+    /// Opens the active segment, and makes and opens the spares for `needed` further ones.
+    fn prepare_files(&self, appender: &Appender<M::Handle>, needed: usize) -> Result<(), LogDeviceError> {
+        let Segment { file, name, .. } = &*appender.active;
+        file.prepare().map_err(LogDeviceError::io_or_no_space("open", name))?;
+        if needed == 0 {
+            return Ok(());
+        }
+        self.ensure_spares(needed)?;
+        self.spares.lock().prepare(needed)
     }
 
     /// Spares for it are there.

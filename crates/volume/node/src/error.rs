@@ -4,7 +4,7 @@ use crate::at_rest::AtRestError;
 use redoubt_logdev::LogDeviceError;
 use redoubt_pagestore::PageStoreError;
 use redoubt_redo::{Lsn, PageId};
-use redoubt_storage::ErrorKind;
+use redoubt_storage::{ErrorKind, is_out_of_descriptors};
 use redoubt_wire::WireError;
 use std::path::PathBuf;
 
@@ -93,7 +93,7 @@ impl NodeError {
     /// Required reaction of the caller.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Io { source, .. } if is_no_space(source) => Kind::Retry,
+            Self::Io { source, .. } if is_no_space(source) || is_out_of_descriptors(source) => Kind::Retry,
             Self::LogDevice(error) if error.kind() == ErrorKind::Retry => Kind::Retry,
             Self::PageStore(error) if error.kind() == ErrorKind::Retry => Kind::Retry,
             Self::NotNow(_) => Kind::Retry,
@@ -107,6 +107,16 @@ impl NodeError {
         match self {
             Self::Io { source, .. } => redoubt_storage::is_lost_content(source),
             Self::PageStore(error) => error.is_lost_content(),
+            _ => false,
+        }
+    }
+
+    /// The process has too many open files. The call may succeed later.
+    pub fn is_out_of_descriptors(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => is_out_of_descriptors(source),
+            Self::PageStore(error) => matches!(error, PageStoreError::NoDescriptors { .. }),
+            Self::LogDevice(error) => matches!(error, LogDeviceError::NoDescriptors { .. }),
             _ => false,
         }
     }

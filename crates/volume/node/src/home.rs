@@ -12,7 +12,7 @@ use crate::options::NodeOptions;
 use crate::page_store;
 use crate::place::Site;
 use redoubt_pagestore::PageStore;
-use redoubt_storage::{RealDir, StorageDir, StorageFile};
+use redoubt_storage::{BudgetDir, FileBudget, RealDir, StorageDir, StorageFile};
 use redoubt_wire::Seq;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -62,6 +62,7 @@ pub trait Home: Send + Sync {
 pub struct DirectoryHome {
     directory: PathBuf,
     unlocked: Option<Arc<Unlocked>>,
+    open_files: Arc<FileBudget>,
 }
 
 impl DirectoryHome {
@@ -83,7 +84,8 @@ impl DirectoryHome {
             }
             return Err(NodeError::io("create", directory, error));
         }
-        let home = |unlocked| Self { directory: directory.to_owned(), unlocked };
+        let open_files = Arc::clone(&options.open_files);
+        let home = |unlocked| Self { directory: directory.to_owned(), unlocked, open_files };
         if !is_encrypted {
             return Ok((home(None), None));
         }
@@ -101,7 +103,8 @@ impl DirectoryHome {
     /// [`NodeError::AtRest`].
     pub fn open(name: &str, directory: &Path, options: &NodeOptions) -> Result<Self, NodeError> {
         let unlocked = if directory.is_dir() { options.at_rest.unlock(name, directory)? } else { None };
-        Ok(Self { directory: directory.to_owned(), unlocked: unlocked.map(Arc::new) })
+        let open_files = Arc::clone(&options.open_files);
+        Ok(Self { directory: directory.to_owned(), unlocked: unlocked.map(Arc::new), open_files })
     }
 
     fn site<'s>(&'s self, volume_id: &'s str, options: &'s NodeOptions) -> Site<'s> {
@@ -112,14 +115,14 @@ impl DirectoryHome {
 
 impl Home for DirectoryHome {
     fn own(&self) -> Result<Folder, NodeError> {
-        Folder::open(&self.directory)
+        Folder::open_within(&self.open_files, &self.directory)
     }
 
     fn plain(&self) -> Result<Folder, NodeError> {
         let path = self.directory.join("plain");
         std::fs::create_dir_all(&path).map_err(|error| NodeError::io("create", &path, error))?;
         self.unlocked.as_ref().map_or(Ok(()), |unlocked| unlocked.check(&path))?;
-        Folder::open(&path)
+        Folder::open_within(&self.open_files, &path)
     }
 
     fn unlocked(&self) -> Option<&Arc<Unlocked>> {
@@ -132,11 +135,11 @@ impl Home for DirectoryHome {
         options: &NodeOptions,
         held: Seq,
     ) -> Result<log_device::Opened, NodeError> {
-        log_device::open(self.site(volume_id, options), &options.log, held)
+        log_device::open(self.site(volume_id, options), options, held)
     }
 
     fn check_pages(&self, volume_id: &str, options: &NodeOptions) -> Result<(), NodeError> {
-        page_store::check(self.site(volume_id, options), &options.pages)
+        page_store::check(self.site(volume_id, options), options)
     }
 
     fn pages(
@@ -164,6 +167,16 @@ impl Folder {
     pub fn open(path: &Path) -> Result<Self, NodeError> {
         let dir = RealDir::open_shared(path).map_err(|error| NodeError::io("open", path, error))?;
         Ok(Self::new(Arc::new(dir), path))
+    }
+
+    /// [`Folder::open`], with files that count for a budget. All changes of its names go through this value and its
+    /// clones.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn open_within(open_files: &Arc<FileBudget>, path: &Path) -> Result<Self, NodeError> {
+        let dir = RealDir::open_shared(path).map_err(|error| NodeError::io("open", path, error))?;
+        Ok(Self::new(Arc::new(BudgetDir::new(Arc::new(dir), open_files)), path))
     }
 
     /// Any directory; `path` only appears in messages.

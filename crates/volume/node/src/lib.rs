@@ -20,6 +20,7 @@ pub mod at_rest;
 pub mod checkpoint;
 pub mod construct;
 pub mod counters;
+pub mod descriptors;
 pub mod error;
 pub mod figures;
 pub mod home;

@@ -6,16 +6,20 @@
 //! A log with a damaged end is opened for reading, up to the damage ([`LogDamage`]).
 
 use crate::error::NodeError;
+use crate::options::NodeOptions;
 use crate::place::{Part, Place, Site, find_or_create};
 use redoubt_logdev::choice::{choose, warnings, write_unit_len};
 use redoubt_logdev::{
     BlockLogDevice, BlockLogOptions, DamagedLog, DeviceKind, FileLogDevice, LogDevice, LogDeviceError,
     SegmentOptions,
 };
+use redoubt_storage::HeldDescriptors;
 use redoubt_storage::probe::{DirectIo, PathProbe, probe};
 use redoubt_wire::Seq;
 use std::path::{Path, PathBuf};
 
+/// Segments that a log on a block device has open for writing. Each of its writes has a ring of its own, too.
+const ACTIVE_SEGMENTS: usize = 1;
 /// Longest write unit of a log on a block device.
 const MAX_WRITE_UNIT_BYTES: usize = 4096;
 
@@ -59,6 +63,8 @@ pub struct Opened {
     pub reason: String,
     /// One sentence each.
     pub warnings: Vec<String>,
+    /// Descriptors of the device beside its files.
+    pub held: Option<HeldDescriptors>,
     /// The device can only be read, and not to its end.
     pub damage: Option<LogDamage>,
 }
@@ -71,55 +77,58 @@ pub struct LogDamage {
     pub durable_end: Seq,
 }
 
-/// Opens the log of a volume; makes one if there is none. `held`: a position that it had when it was used last.
+/// Opens the log of a volume; makes one if there is none. `had`: a position that it had when it was used last.
 ///
 /// # Errors
 /// [`NodeError::Refused`] if the requested device does not fit the location; [`NodeError::LogDevice`].
-pub fn open(site: Site<'_>, options: &LogOptions, held: Seq) -> Result<Opened, NodeError> {
-    let place = find_or_create(site, Part::Log, options.place.as_deref())?;
+pub fn open(site: Site<'_>, options: &NodeOptions, had: Seq) -> Result<Opened, NodeError> {
+    let place = find_or_create(site, Part::Log, options.log.place.as_deref())?;
     let opened = match &place {
-        Place::Directory(directory) => open_in_directory(directory, options, held),
-        Place::Device(_) => open_on_device(&place, options, held),
+        Place::Directory(directory) => open_in_directory(&place, directory, options, had),
+        Place::Device(_) => open_on_device(&place, options, had),
     };
     match opened {
         Err(NodeError::LogDevice(error)) if error.damaged_from().is_some() => {
-            open_damaged(&place, error, held)
+            open_damaged(&place, options, error, had)
         }
         opened => opened,
     }
 }
 
 /// Opens a log for reading that a device has refused with `refusal`.
-fn open_damaged(place: &Place, refusal: LogDeviceError, held: Seq) -> Result<Opened, NodeError> {
-    let Ok(device) = DamagedLog::open_on(&place.open(false)?) else { return Err(refusal.into()) };
+fn open_damaged(place: &Place, options: &NodeOptions, refusal: LogDeviceError, had: Seq) -> Result<Opened, NodeError> {
+    let Ok(device) = DamagedLog::open_on(&place.open(options, false)?) else { return Err(refusal.into()) };
     Ok(Opened {
         place: place.to_string(),
         reason: "its end is damaged".to_owned(),
         warnings: vec![format!("{refusal}; the log is read up to {} only", device.end())],
-        damage: Some(LogDamage { reason: refusal.to_string(), durable_end: device.proven_end().max(held) }),
+        held: None,
+        damage: Some(LogDamage { reason: refusal.to_string(), durable_end: device.proven_end().max(had) }),
         device: Box::new(device),
     })
 }
 
-fn open_on_device(place: &Place, options: &LogOptions, held: Seq) -> Result<Opened, NodeError> {
-    if options.device.is_some_and(|kind| kind != DeviceKind::File) {
+fn open_on_device(place: &Place, options: &NodeOptions, had: Seq) -> Result<Opened, NodeError> {
+    if options.log.device.is_some_and(|kind| kind != DeviceKind::File) {
         return Err(NodeError::Refused(format!("the log on {place} can only be of the kind `file`")));
     }
-    let device = FileLogDevice::open_on(place.open(false)?, segments(options, held))?;
+    let device = FileLogDevice::open_on(place.open(options, false)?, segments(&options.log, had))?;
     Ok(Opened {
         device: Box::new(device),
         place: place.to_string(),
         reason: "it is on a raw device".to_owned(),
         warnings: Vec::new(),
+        held: None,
         damage: None,
     })
 }
 
-fn segments(options: &LogOptions, held_seq: Seq) -> SegmentOptions {
-    SegmentOptions { segment_len_bytes: options.segment_len_bytes, held_seq, ..SegmentOptions::default() }
+fn segments(options: &LogOptions, had: Seq) -> SegmentOptions {
+    SegmentOptions { segment_len_bytes: options.segment_len_bytes, held_seq: had, ..SegmentOptions::default() }
 }
 
-fn open_in_directory(directory: &Path, options: &LogOptions, held: Seq) -> Result<Opened, NodeError> {
+fn open_in_directory(place: &Place, directory: &Path, node: &NodeOptions, had: Seq) -> Result<Opened, NodeError> {
+    let options = &node.log;
     let directory = std::fs::canonicalize(directory)
         .map_err(|error| NodeError::io("find the log directory", directory, error))?;
     let probe = probe(&directory).map_err(|error| NodeError::Refused(error.to_string()))?;
@@ -130,7 +139,11 @@ fn open_in_directory(directory: &Path, options: &LogOptions, held: Seq) -> Resul
             (choice.kind, choice.reason)
         }
     };
-    let device = open_kind(&directory, kind, &probe, options, held)?;
+    let device = match kind {
+        DeviceKind::File => Box::new(FileLogDevice::open_on(place.open(node, false)?, segments(options, had))?),
+        DeviceKind::Block => open_block(place, &directory, &probe, node, had)?,
+        DeviceKind::Pmem => open_pmem(&directory, segments(options, had), options)?,
+    };
     let mut warnings = if kind == DeviceKind::Pmem { Vec::new() } else { warnings(&probe) };
     if kind == DeviceKind::Pmem && !probe.map_sync {
         warnings.push(format!(
@@ -138,53 +151,50 @@ fn open_in_directory(directory: &Path, options: &LogOptions, held: Seq) -> Resul
             directory.display()
         ));
     }
-    Ok(Opened { device, place: directory.display().to_string(), reason, warnings, damage: None })
+    let held =
+        (kind == DeviceKind::Block).then(|| node.open_files.hold(options.max_in_flight + ACTIVE_SEGMENTS));
+    let place = directory.display().to_string();
+    Ok(Opened { device, place, reason, warnings, held, damage: None })
 }
 
-fn open_kind(
+fn open_block(
+    place: &Place,
     directory: &Path,
-    kind: DeviceKind,
     probe: &PathProbe,
-    options: &LogOptions,
-    held: Seq,
+    node: &NodeOptions,
+    had: Seq,
 ) -> Result<Box<dyn LogDevice>, NodeError> {
-    let segments = segments(options, held);
-    Ok(match kind {
-        DeviceKind::File => Box::new(FileLogDevice::open(directory, segments)?),
-        DeviceKind::Block => {
-            if let DirectIo::Unsupported { reason } = &probe.direct_io {
-                return Err(NodeError::Refused(format!(
-                    "a log on a block device is written past the page cache, and {} does not take that: {reason}; start \
-                     the node with --log-device auto",
-                    directory.display()
-                )));
-            }
-            let least = write_unit_len(probe) as usize;
-            if least > MAX_WRITE_UNIT_BYTES {
-                return Err(NodeError::Refused(format!(
-                    "{} is on a drive that writes {least} bytes at once, and a log on a block device writes at most \
-                     {MAX_WRITE_UNIT_BYTES}: start the node with --log-device file",
-                    directory.display()
-                )));
-            }
-            let write_unit_bytes = options.write_unit_bytes.unwrap_or(least);
-            if write_unit_bytes < least {
-                return Err(NodeError::Refused(format!(
-                    "a write unit of {write_unit_bytes} bytes is too small for {}: the drive writes {least} at once, and a power \
-                     cut could take what was acknowledged beside it; leave --log-write-unit away",
-                    directory.display()
-                )));
-            }
-            let block = BlockLogOptions {
-                segments,
-                write_unit_bytes,
-                max_in_flight: options.max_in_flight,
-                ..BlockLogOptions::default()
-            };
-            Box::new(BlockLogDevice::open(directory, block)?)
-        }
-        DeviceKind::Pmem => open_pmem(directory, segments, options)?,
-    })
+    let options = &node.log;
+    if let DirectIo::Unsupported { reason } = &probe.direct_io {
+        return Err(NodeError::Refused(format!(
+            "a log on a block device is written past the page cache, and {} does not take that: {reason}; start the \
+             node with --log-device auto",
+            directory.display()
+        )));
+    }
+    let least = write_unit_len(probe) as usize;
+    if least > MAX_WRITE_UNIT_BYTES {
+        return Err(NodeError::Refused(format!(
+            "{} is on a drive that writes {least} bytes at once, and a log on a block device writes at most \
+             {MAX_WRITE_UNIT_BYTES}: start the node with --log-device file",
+            directory.display()
+        )));
+    }
+    let write_unit_bytes = options.write_unit_bytes.unwrap_or(least);
+    if write_unit_bytes < least {
+        return Err(NodeError::Refused(format!(
+            "a write unit of {write_unit_bytes} bytes is too small for {}: the drive writes {least} at once, and a power \
+             cut could take what was acknowledged beside it; leave --log-write-unit away",
+            directory.display()
+        )));
+    }
+    let block = BlockLogOptions {
+        segments: segments(options, had),
+        write_unit_bytes,
+        max_in_flight: options.max_in_flight,
+        ..BlockLogOptions::default()
+    };
+    Ok(Box::new(BlockLogDevice::open_in(place.open(node, false)?, directory, block)?))
 }
 
 #[cfg(feature = "experimental-devices")]

@@ -1,12 +1,14 @@
 //! Settings of a node, each with its effect, default and smallest value.
 
 use crate::at_rest::AtRest;
+use crate::descriptors;
 use crate::log_device::LogOptions;
 use crate::memory::MemoryBudget;
 use crate::page_store::PageOptions;
 use crate::place::RawDevices;
 use crate::scrub::ScrubOptions;
 use crate::server::ConnectionLimits;
+use redoubt_storage::FileBudget;
 use redoubt_transport::ServerTls;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -56,6 +58,11 @@ pub struct NodeOptions {
     pub status_page: Option<SocketAddr>,
     /// The raw devices that are open, shared by the copies of these options.
     pub devices: Arc<RawDevices>,
+    /// Bound of the open files of all volumes together, shared by the copies of these options. Default: a share of the
+    /// descriptors that the process may have open ([`descriptors`]).
+    pub open_files: Arc<FileBudget>,
+    /// Directory that this process has locked against all others, with everything below it.
+    pub locked_directory: Option<PathBuf>,
     /// The keys of encrypted volumes, shared by the copies of these options. Default: there are none.
     pub at_rest: Arc<AtRest>,
 }
@@ -82,6 +89,8 @@ impl NodeOptions {
             connections: ConnectionLimits::default(),
             status_page: None,
             devices: Arc::default(),
+            open_files: descriptors::open_files(),
+            locked_directory: None,
             at_rest: Arc::default(),
         }
     }

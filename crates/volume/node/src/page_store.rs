@@ -53,8 +53,8 @@ pub fn open(site: Site<'_>, options: &NodeOptions) -> Result<(FilePageStore, Des
     let journal = journal_place(site, is_new, pages)?;
     let place = find_or_create(site, Part::Pages, pages.pages_place.as_deref())?;
     let store = FilePageStore::open_on(
-        place.open(pages.pretend_atomic)?,
-        journal.as_ref().map(|journal| journal.open(false)).transpose()?,
+        place.open(options, pages.pretend_atomic)?,
+        journal.as_ref().map(|journal| journal.open(options, false)).transpose()?,
         FilePageStoreOptions {
             protection: pages.protection,
             journal_len_bytes: pages.journal_len_bytes,
@@ -87,9 +87,9 @@ fn with_path(error: PageStoreError, pages: &Place, journal: Option<&Place>) -> N
 ///
 /// # Errors
 /// [`NodeError::PageStore`]; as [`find`].
-pub fn check(site: Site<'_>, options: &PageOptions) -> Result<(), NodeError> {
+pub fn check(site: Site<'_>, options: &NodeOptions) -> Result<(), NodeError> {
     let open = |part| -> Result<Option<Arc<dyn StorageDir>>, NodeError> {
-        find(site, part)?.map(|place| place.open(options.pretend_atomic)).transpose()
+        find(site, part)?.map(|place| place.open(options, options.pages.pretend_atomic)).transpose()
     };
     let Some(pages) = open(Part::Pages)? else { return Ok(()) };
     let journal = open(Part::Journal)?;

@@ -16,10 +16,11 @@
 
 use crate::at_rest::{AtRest, AtRestError, Unlocked, key_of};
 use crate::error::NodeError;
-use redoubt_storage::{RealDir, RealDirOptions, StorageDir};
+use crate::options::NodeOptions;
+use redoubt_storage::{BudgetDir, RealDir, RealDirOptions, StorageDir};
 use std::fmt;
 use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -79,10 +80,14 @@ impl Place {
     ///
     /// # Errors
     /// [`NodeError::Refused`] if another process has it open, [`NodeError::Io`].
-    pub fn open(&self, pretend_untorn: bool) -> Result<Arc<dyn StorageDir>, NodeError> {
+    pub fn open(
+        &self,
+        options: &NodeOptions,
+        pretend_untorn: bool,
+    ) -> Result<Arc<dyn StorageDir>, NodeError> {
         match self {
-            Self::Directory(path) => match RealDir::open_with(path, RealDirOptions { pretend_untorn }) {
-                Ok(dir) => Ok(Arc::new(dir)),
+            Self::Directory(path) => match open_directory(path, options, RealDirOptions { pretend_untorn }) {
+                Ok(dir) => Ok(Arc::new(BudgetDir::new(Arc::new(dir), &options.open_files))),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     Err(NodeError::Refused(format!("{} is in use by another process", path.display())))
                 }
@@ -99,6 +104,20 @@ impl fmt::Display for Place {
             Self::Directory(path) => write!(f, "{}", path.display()),
             Self::Device(directory) => directory.fmt(f),
         }
+    }
+}
+
+/// Opens and locks a directory. Below the node's own locked directory, and on the same file system, that needs no
+/// descriptor.
+fn open_directory(path: &Path, options: &NodeOptions, of: RealDirOptions) -> std::io::Result<RealDir> {
+    let is_below = |locked: &PathBuf| {
+        let (path, locked) = (std::fs::canonicalize(path).ok()?, std::fs::canonicalize(locked).ok()?);
+        let device = |path: &Path| Some(std::fs::metadata(path).ok()?.dev());
+        Some(path.starts_with(&locked) && device(&path)? == device(&locked)?)
+    };
+    match options.locked_directory.as_ref().and_then(is_below) {
+        Some(true) => RealDir::open_below_lock(path, of),
+        _ => RealDir::open_with(path, of),
     }
 }
 

@@ -6,7 +6,8 @@
 //! they are writes at offsets, truncations and removals in the same order.
 //!
 //! A file is opened when it is changed, and stays open until it is synced. Closing it with changes that no sync has
-//! covered could lose the report of a failed write. When [`MAX_OPEN_FILES`] are open, the least recently changed one is
+//! covered could lose the report of a failed write. (It keeps its descriptor only while the node's budget of open files
+//! has room for it, see [`redoubt_storage::FileBudget`].) When [`MAX_OPEN_FILES`] are open, the least recently changed one is
 //! closed, after a sync if it needs one.
 //!
 //! Lock order: queue, then open files.
@@ -305,8 +306,14 @@ impl PlainStore {
         for (id, file) in dirty {
             self.sync_file(id, &*file)?;
         }
-        if has_new_names {
-            self.directory.sync()?;
+        if has_new_names && let Err(error) = self.directory.sync() {
+            self.open.lock().has_new_names = true;
+            return Err(match error {
+                // Nothing was synced, and nothing was lost.
+                error if error.is_out_of_descriptors() => error,
+                NodeError::Io { path, source, .. } => NodeError::Unsynced { path, source },
+                error => error,
+            });
         }
         self.checksums.forget(&self.directory)
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use redoubt_storage::{ErrorKind, is_lost_content};
+use redoubt_storage::{ErrorKind, is_lost_content, is_out_of_descriptors};
 
 use crate::ObjectId;
 
@@ -12,6 +12,16 @@ pub enum PageStoreError {
     /// The disk is full. Nothing is lost; the same call may be tried again when there is space.
     #[error("no space for pages ({action} {file}): free some space and try again: {source}")]
     NoSpace {
+        /// The attempted action.
+        action: &'static str,
+        /// The file concerned.
+        file: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The process has no descriptor left for a file. Nothing is lost; the same call may be tried again.
+    #[error("page store: cannot {action} {file}: {source}")]
+    NoDescriptors {
         /// The attempted action.
         action: &'static str,
         /// The file concerned.
@@ -121,7 +131,7 @@ impl PageStoreError {
     /// Possible reactions of the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoSpace { .. } => ErrorKind::Retry,
+            Self::NoSpace { .. } | Self::NoDescriptors { .. } => ErrorKind::Retry,
             Self::Io { .. }
             | Self::Read { .. }
             | Self::DamagedImage { .. }
@@ -150,13 +160,14 @@ impl PageStoreError {
         move |source| Self::Io { action, file, source }
     }
 
-    /// Like [`Self::io`], but a full disk is [`Self::NoSpace`].
+    /// Like [`Self::io`], but a full disk is [`Self::NoSpace`], and a lack of descriptors [`Self::NoDescriptors`].
     pub(crate) fn io_or_no_space(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> Self {
         let file = file.to_owned();
         move |source| match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Self::NoSpace { action, file, source }
             }
+            _ if is_out_of_descriptors(&source) => Self::NoDescriptors { action, file, source },
             _ => Self::Io { action, file, source },
         }
     }
@@ -164,6 +175,9 @@ impl PageStoreError {
     /// A failed read. The store stays usable.
     pub(crate) fn read(file: &str, offset_bytes: u64) -> impl FnOnce(io::Error) -> Self {
         let file = file.to_owned();
-        move |source| Self::Read { file, offset_bytes, source }
+        move |source| match is_out_of_descriptors(&source) {
+            true => Self::NoDescriptors { action: "open", file, source },
+            false => Self::Read { file, offset_bytes, source },
+        }
     }
 }

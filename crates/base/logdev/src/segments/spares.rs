@@ -85,6 +85,13 @@ impl Spares {
         self.ready.pop()
     }
 
+    /// Opens the next `count` spares to be taken.
+    pub fn prepare(&self, count: usize) -> Result<(), LogDeviceError> {
+        self.ready.iter().rev().take(count).try_for_each(|spare| {
+            spare.file.prepare().map_err(LogDeviceError::io_or_no_space("open", &spare.name))
+        })
+    }
+
     pub fn put_recycled(&mut self, file: Arc<dyn StorageFile>, name: String, len_bytes: u64) {
         self.ready.push(Spare { file, name, len_bytes, is_recycled: true });
     }

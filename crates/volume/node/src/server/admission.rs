@@ -11,6 +11,7 @@
 //!   [`CONTROL_PER_VOLUME`], and those with any volume's certificate at most three quarters, so the administrator always
 //!   has room.
 
+use crate::descriptors;
 use redoubt_sync::Mutex;
 use redoubt_transport::{Connection, Identity};
 use std::collections::BTreeMap;
@@ -29,7 +30,8 @@ const _: () = assert!(CONTROL_SHARE > 1 && ADMINISTRATOR_SHARE > 1, "both sides 
 /// How many connections a node serves and how long it waits for them.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
-    /// Connections that have not sent a valid Hello. Default 256.
+    /// Connections that have not sent a valid Hello. Default 256, or a share of the descriptors that the process may have
+    /// open ([`descriptors`]), if that is less.
     pub greeting: usize,
     /// Time for TLS and Hello together. Default 10 s.
     pub greeting_timeout: Duration,
@@ -47,9 +49,9 @@ pub struct ConnectionLimits {
 impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
-            greeting: 256,
+            greeting: descriptors::greeting(),
             greeting_timeout: Duration::from_secs(10),
-            total: (descriptor_limit() / 2).min(4096),
+            total: descriptors::connections(),
             per_volume: 256,
             idle_control: Duration::from_secs(600),
             write_timeout: Duration::from_secs(30),
@@ -271,22 +273,6 @@ impl Drop for Present<'_> {
             }
         }
     }
-}
-
-/// Descriptors this process may have open; raised as far as that is allowed.
-fn descriptor_limit() -> usize {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is to a live value of the right type for both calls.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
-            return 1024;
-        }
-        let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
-        if limit.rlim_cur < limit.rlim_max && libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) == 0 {
-            limit = raised;
-        }
-    }
-    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -38,9 +38,9 @@ use opening::Opening;
 use redoubt_sync::{Condvar, Mutex, thread, time};
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use room::RoomWatch;
+use rustix::fs::FlockOperation;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -79,8 +79,9 @@ pub struct Node {
     stopping: Steps,
     room: RoomWatch,
     since: Instant,
-    /// Held for as long as the node lives: one node per data directory.
-    _lock: std::fs::File,
+    /// Held for as long as the node lives: one node per data directory, and per directory of volumes, which may be
+    /// another file system.
+    _locks: [std::fs::File; 2],
 }
 
 impl Node {
@@ -89,10 +90,11 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::Io`] if directory or address cannot be used; [`NodeError::Refused`] if another node has them.
-    pub fn open(options: NodeOptions) -> Result<Arc<Self>, NodeError> {
+    pub fn open(mut options: NodeOptions) -> Result<Arc<Self>, NodeError> {
         let directory = options.data_directory.join("volumes");
         std::fs::create_dir_all(&directory).map_err(|error| NodeError::io("create", &directory, error))?;
-        let lock = lock_directory(&options.data_directory)?;
+        let locks = lock_directories(&options.data_directory, &directory)?;
+        options.locked_directory = Some(directory);
         let listener = Listener::bind(&options.listen, options.local_users.is_some())?;
         check_exposure(&options, listener.address())?;
         let admission = Admission::new(options.connections.clone());
@@ -110,7 +112,7 @@ impl Node {
             stopping: Steps::default(),
             room,
             since: time::now(),
-            _lock: lock,
+            _locks: locks,
         });
         crate::page_store::warn_of_new_volumes(&node.options);
         let names = node.find_volumes()?;
@@ -300,21 +302,20 @@ fn check_exposure(options: &NodeOptions, address: SocketAddr) -> Result<(), Node
     Ok(())
 }
 
-fn lock_directory(directory: &Path) -> Result<std::fs::File, NodeError> {
-    let path = directory.join("node.lock");
-    let file = std::fs::File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(|error| NodeError::io("open", &path, error))?;
-    // SAFETY: flock on a descriptor that is open for the whole call; no memory is involved.
-    let result = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
-    if result != 0 {
-        return Err(NodeError::Refused(format!(
-            "{} is in use by another node; stop it or choose another --data directory",
-            directory.display()
-        )));
-    }
-    Ok(file)
+/// Locks the data directory by a file in it, and the directory of the volumes itself.
+fn lock_directories(data: &Path, volumes: &Path) -> Result<[std::fs::File; 2], NodeError> {
+    let path = data.join("node.lock");
+    let mut in_data = std::fs::File::options();
+    in_data.write(true).create(true).truncate(false);
+    let lock = |options: &std::fs::OpenOptions, path: &Path| {
+        let file = options.open(path).map_err(|error| NodeError::io("open", path, error))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(file),
+            Err(_) => Err(NodeError::Refused(format!(
+                "{} is in use by another node; stop it or choose another --data directory",
+                data.display()
+            ))),
+        }
+    };
+    Ok([lock(&in_data, &path)?, lock(std::fs::File::options().read(true), volumes)?])
 }

@@ -323,7 +323,7 @@ impl Applying {
             return Ok(());
         }
         if !is_planted(Bug::CheckpointBeforePlainFiles) {
-            sources.plain.sync()?;
+            self.context.with_retry(Waiter::PlainFiles, || sources.plain.sync())?;
         }
         self.context.with_retry(Waiter::Pages, || Ok(self.store.seal()?))?;
         self.settle(sources, &applied.damage, &[])?;

@@ -23,6 +23,7 @@ use crate::log_device::{self, LogDamage};
 use crate::mark::{Mark, Point};
 use redoubt_logdev::LogDevice;
 use redoubt_redo::Lsn;
+use redoubt_storage::HeldDescriptors;
 use redoubt_sync::planted::{Bug, is_planted};
 use redoubt_sync::thread::catch_panic;
 use redoubt_sync::{Mutex, MutexGuard, time};
@@ -81,6 +82,7 @@ pub struct Receiving {
     log_place: String,
     /// Since when a batch is being written by the thread with the device turn.
     writing_since: Mutex<Option<Instant>>,
+    _held: Option<HeldDescriptors>,
     /// Ends of the batches that a pipelined device is writing.
     written_ends: WrittenEnds,
     durable: Mark,
@@ -104,6 +106,7 @@ impl Receiving {
             device_warnings: log.warnings,
             log_place: log.place,
             writing_since: Mutex::default(),
+            _held: log.held,
             written_ends: WrittenEnds::default(),
             durable: Mark::at(applied),
             appending: Mutex::default(),

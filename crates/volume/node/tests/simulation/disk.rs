@@ -14,7 +14,9 @@ use redoubt_pagestore::{
 };
 use redoubt_storage::durable_io::{DurableFile, DurableIo};
 use redoubt_storage::sim::{SimDisk, SimIo};
-use redoubt_storage::{AlignedBuffer, StorageDir, StorageFile, UntornLimits, WriteOptions};
+use redoubt_storage::{
+    AlignedBuffer, BudgetDir, FileBudget, StorageDir, StorageFile, UntornLimits, WriteOptions,
+};
 use redoubt_sync::{simulation, thread};
 use redoubt_wire::Seq;
 use std::collections::BTreeMap;
@@ -34,6 +36,9 @@ pub enum Part {
     Pages,
 }
 
+/// Open files of an incarnation of the node.
+const OPEN_FILES: usize = 3;
+
 /// The disk of one incarnation of the node.
 pub struct Life {
     pub disk: SimDisk,
@@ -46,6 +51,8 @@ pub struct Life {
     /// Longest delay of an operation, in microseconds.
     pub delay_micros: AtomicU64,
     pub facts: Arc<Facts>,
+    /// Bound of its open files: so few that they are closed all the time.
+    open_files: Arc<FileBudget>,
 }
 
 impl Life {
@@ -57,6 +64,7 @@ impl Life {
             was_full: AtomicBool::new(false),
             delay_micros: AtomicU64::new(0),
             facts: Arc::clone(facts),
+            open_files: FileBudget::new(OPEN_FILES),
         })
     }
 
@@ -252,7 +260,8 @@ impl SimHome {
             Part::Pages => Arc::new(disk.subdirectory("pages")),
             Part::Log => Arc::new(disk.clone()),
         };
-        Arc::new(WatchedDir { life: Arc::clone(&self.life), part, dir })
+        let watched = Arc::new(WatchedDir { life: Arc::clone(&self.life), part, dir });
+        Arc::new(BudgetDir::new(watched, &self.life.open_files))
     }
 }
 
@@ -302,6 +311,7 @@ impl Home for SimHome {
             place: "log".to_owned(),
             reason: "simulated".to_owned(),
             warnings: Vec::new(),
+            held: None,
             damage: None,
         })
     }

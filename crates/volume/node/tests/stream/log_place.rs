@@ -74,7 +74,13 @@ fn a_place_that_the_device_does_not_fit_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let devices = RawDevices::default();
     let site = Site { directory: directory.path(), volume_id: "id", devices: &devices, unlocked: None };
-    let open = |log: &LogOptions| log_device::open(site, log, Seq(0)).err();
+    let open = |log: &LogOptions| {
+        let options = NodeOptions {
+            log: log.clone(),
+            ..NodeOptions::new(directory.path().to_owned(), "127.0.0.1:0".to_owned())
+        };
+        log_device::open(site, &options, Seq(0)).err()
+    };
     let plain = LogOptions { pretend_pmem: false, ..device(DeviceKind::Pmem) };
     let error = open(&plain).unwrap().to_string();
     assert!(error.contains(if HAS_PMEM { "DAX" } else { "redoubt-experimental" }), "{error}");

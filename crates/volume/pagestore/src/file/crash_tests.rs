@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use redoubt_storage::sim::SimDisk;
+use redoubt_storage::{BudgetDir, FileBudget};
 
 use super::options::MIN_JOURNAL_LEN;
 use super::ring::JOURNAL_NAME;
@@ -44,12 +45,21 @@ struct Setup {
     journal_len_bytes: u64,
     /// The journal is in a directory of its own.
     is_apart: bool,
+    /// Files that may be open at once. `None`: the store alone limits them.
+    open_files: Option<usize>,
 }
 
 impl Setup {
     fn new(mode: PageProtection, sector_len: usize) -> Self {
         let untorn_len = sector_len as u64;
-        Self { mode, sector_len, untorn_len, journal_len_bytes: MIN_JOURNAL_LEN, is_apart: false }
+        Self {
+            mode,
+            sector_len,
+            untorn_len,
+            journal_len_bytes: MIN_JOURNAL_LEN,
+            is_apart: false,
+            open_files: None,
+        }
     }
 
     /// Every mode with every length of sector.
@@ -70,8 +80,15 @@ impl Setup {
             journal_len_bytes: self.journal_len_bytes,
             max_open_files: 2,
         };
-        let journal = self.is_apart.then(|| Arc::new(disk.subdirectory("journal")) as Arc<dyn StorageDir>);
-        FilePageStore::open_on(Arc::new(disk.clone()), journal, options)
+        let budget = self.open_files.map(FileBudget::new);
+        let within = |dir: Arc<dyn StorageDir>| -> Arc<dyn StorageDir> {
+            match &budget {
+                Some(budget) => Arc::new(BudgetDir::new(dir, budget)),
+                None => dir,
+            }
+        };
+        let journal = self.is_apart.then(|| within(Arc::new(disk.subdirectory("journal"))));
+        FilePageStore::open_on(within(Arc::new(disk.clone())), journal, options)
     }
 
     /// A store with one object of eight pages of version 1.

@@ -77,7 +77,8 @@ fn live_with_faults(disk: &SimDisk, setup: Setup, model: &mut Model, rng: &mut R
 
 #[test]
 fn failing_calls_lose_and_tear_nothing() {
-    for setup in Setup::all() {
+    let closing = Setup::all().map(|setup| Setup { open_files: Some(1), ..setup });
+    for setup in Setup::all().chain(closing) {
         let mut hits = 0;
         for seed in seeds(0, 500) {
             let mut disk = setup.disk(seed);

@@ -10,6 +10,7 @@ const JOURNAL: Setup = Setup {
     untorn_len: 512,
     journal_len_bytes: MIN_JOURNAL_LEN,
     is_apart: false,
+    open_files: None,
 };
 const DOUBLEWRITE: Setup = Setup { mode: PageProtection::Doublewrite, ..JOURNAL };
 const ATOMIC: Setup = Setup { mode: PageProtection::Atomic, ..JOURNAL };

@@ -100,6 +100,18 @@ fn no_power_cut_tears_loses_or_brings_back_pages_in_mode_atomic() {
 }
 
 #[test]
+fn no_power_cut_matters_while_files_are_closed_and_opened() {
+    for mode in MODES {
+        for open_files in [1, 2] {
+            let setup = Setup { open_files: Some(open_files), ..Setup::new(mode, 512) };
+            assert!(cut_everywhere(setup, Changes::None, seeds(2000, 8)) > 300);
+        }
+        let setup = Setup { open_files: Some(1), ..Setup::new(mode, 4096) };
+        assert!(cut_everywhere(setup, Changes::Setup, seeds(3000, 8)) > 300);
+    }
+}
+
+#[test]
 fn no_power_cut_matters_while_mode_length_and_place_of_the_journal_change() {
     for setup in Setup::all() {
         assert!(cut_everywhere(setup, Changes::Setup, seeds(1000, 8)) > 300);

@@ -8,6 +8,7 @@ const JOURNAL: Setup = Setup {
     untorn_len: 512,
     journal_len_bytes: MIN_JOURNAL_LEN,
     is_apart: false,
+    open_files: None,
 };
 
 fn retained(store: &FilePageStore, page_no: u32) -> Vec<u32> {
