@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Idle volumes that stay open. Each has seven threads or eight, and up to ten open files.
+const IDLE_VOLUMES: usize = 64;
+
 /// Settings of a node; the same for all its volumes.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -61,6 +64,8 @@ pub struct NodeOptions {
     /// Bound of the open files of all volumes together, shared by the copies of these options. Default: a share of the
     /// descriptors that the process may have open ([`descriptors`]).
     pub open_files: Arc<FileBudget>,
+    /// Idle volumes that stay open. Others are closed until the next request for them. Default 64.
+    pub idle_volumes: usize,
     /// Directory that this process has locked against all others, with everything below it.
     pub locked_directory: Option<PathBuf>,
     /// The keys of encrypted volumes, shared by the copies of these options. Default: there are none.
@@ -90,6 +95,7 @@ impl NodeOptions {
             status_page: None,
             devices: Arc::default(),
             open_files: descriptors::open_files(),
+            idle_volumes: IDLE_VOLUMES,
             locked_directory: None,
             at_rest: Arc::default(),
         }

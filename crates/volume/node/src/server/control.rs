@@ -276,6 +276,7 @@ impl<'s> Session<'s> {
             None => {}
         }
         self.node.unusable.lock().remove(name);
+        self.node.parking.forget(name);
         let target = self.node.volume_directory(&format!("{DELETED_PREFIX}{name}"));
         self.node.remove_directory(&target)?;
         std::fs::rename(&source, &target).map_err(|error| NodeError::io("rename", &source, error))?;

@@ -16,6 +16,7 @@ mod notices;
 mod opening;
 mod pace;
 mod page;
+mod parking;
 mod reading;
 mod reopening;
 mod room;
@@ -35,6 +36,7 @@ use admission::Admission;
 use complaints::Complaints;
 use listen::Listener;
 use opening::Opening;
+use parking::Parking;
 use redoubt_sync::{Condvar, Mutex, thread, time};
 use redoubt_wire::control::{NodeStatus, VolumeStatus};
 use room::RoomWatch;
@@ -70,6 +72,7 @@ pub struct Node {
     /// Volumes that could not be opened, and why.
     unusable: Mutex<BTreeMap<String, String>>,
     opening: Opening,
+    parking: Parking,
     /// Names that are being created, imported, deleted or opened again.
     busy: Mutex<Vec<String>>,
     /// One of them no longer is.
@@ -105,6 +108,7 @@ impl Node {
             volumes: Mutex::default(),
             unusable: Mutex::default(),
             opening: Opening::default(),
+            parking: Parking::default(),
             busy: Mutex::default(),
             name_freed: Condvar::new(),
             admission,
@@ -119,6 +123,7 @@ impl Node {
         // At least two: opening mostly waits for the disk.
         let at_once = std::thread::available_parallelism().map_or(2, usize::from).max(2);
         Opening::begin(&node, names, at_once);
+        Parking::begin(&node);
         Ok(node)
     }
 
@@ -151,10 +156,28 @@ impl Node {
     /// # Errors
     /// [`NodeError::NotNow`] if it is still being opened; [`NodeError::Refused`] if there is none that can be used.
     fn volume(&self, name: &str, patience: Duration) -> Result<Arc<Volume>, NodeError> {
-        self.opening.wait_for(name, patience)?;
-        let volume = self.volumes.lock().get(name).cloned();
-        let volume = volume.ok_or_else(|| NodeError::Refused(self.why_no_volume(name)))?;
-        self.reopened(name, volume, patience)
+        let deadline = time::now() + patience;
+        loop {
+            self.opening.wait_for(name, deadline.saturating_duration_since(time::now()))?;
+            let (is_parked, is_opening) = {
+                let volumes = self.volumes.lock();
+                if let Some(volume) = volumes.get(name).cloned() {
+                    drop(volumes);
+                    self.parking.note_use(name);
+                    return self.reopened(name, volume, patience);
+                }
+                (self.parking.contains(name), self.opening.contains(name))
+            };
+            if is_parked {
+                self.unpark(name).or_else(|error| match error {
+                    // Another request opens it.
+                    NodeError::NotNow(_) if self.opening.contains(name) => Ok(()),
+                    error => Err(error),
+                })?;
+            } else if !is_opening {
+                return Err(NodeError::Refused(self.why_no_volume(name)));
+            }
+        }
     }
 
     /// The address it listens on.
@@ -195,6 +218,7 @@ impl Node {
     pub fn stop(&self) {
         self.listener.stop();
         self.stopping.run("the list of connections".to_owned(), || self.admission.close());
+        self.stopping.run("a volume that is being parked".to_owned(), || self.parking.stop());
         self.stopping.run("volumes that are being opened".to_owned(), || self.opening.stop());
         let mut volumes = BTreeMap::new();
         self.stopping.run("the list of volumes".to_owned(), || volumes.clone_from(&self.volumes.lock()));
@@ -219,7 +243,8 @@ impl Node {
 
     /// Reason why a volume cannot be served: opening failed, or there is none.
     fn why_no_volume(&self, name: &str) -> String {
-        match self.unusable.lock().get(name) {
+        let reason = self.unusable.lock().get(name).cloned();
+        match reason.or_else(|| self.parking.reason(name)) {
             Some(reason) => format!("volume {name} could not be opened: {reason}"),
             None => format!("node has no volume {name:?}; see `redoubt volume list`"),
         }
@@ -227,14 +252,20 @@ impl Node {
 
     /// State of the node and its volumes.
     pub fn status(&self) -> NodeStatus {
-        // First: a volume that is opened meanwhile is there twice, or not at all.
-        let mut opening = self.opening.statuses();
+        // Together, because volumes move between these lists. A volume that was just opened is in two of them.
+        let (mut opening, volumes, mut parked) = {
+            let volumes = self.volumes.lock();
+            (self.opening.statuses(), volumes.clone(), self.parking.statuses())
+        };
         for of in &mut opening {
             of.encrypted_with = self.encrypted_with(&of.name);
         }
-        let volumes = self.volumes.lock().clone();
         let unusable = self.unusable.lock().clone();
-        opening.retain(|of| !volumes.contains_key(&of.name) && !unusable.contains_key(&of.name));
+        parked.retain(|of| !volumes.contains_key(&of.name) && !unusable.contains_key(&of.name));
+        let is_parked = |of: &VolumeStatus| parked.iter().any(|parked| parked.name == of.name);
+        opening.retain(|of| {
+            !volumes.contains_key(&of.name) && !unusable.contains_key(&of.name) && !is_parked(of)
+        });
         let connections = self.admission.by_volume();
         let with_connections = |of: VolumeStatus| match connections.get(&of.name) {
             Some(&(connections, local_connections)) => VolumeStatus { connections, local_connections, ..of },
@@ -255,6 +286,7 @@ impl Node {
                 .values()
                 .map(|volume| volume.status())
                 .chain(opening)
+                .chain(parked)
                 .chain(unusable.into_iter().map(|(name, reason)| VolumeStatus {
                     encrypted_with: self.encrypted_with(&name),
                     name,

@@ -91,6 +91,15 @@ impl Opening {
         self.changed.notify_all();
     }
 
+    /// A volume that was closed after [`Opening::enter`] is closed.
+    pub fn leave(&self, name: &str) {
+        let mut state = self.state.lock();
+        state.names.remove(name);
+        state.reopening -= 1;
+        drop(state);
+        self.changed.notify_all();
+    }
+
     /// No volume is opened any more.
     pub fn is_stopping(&self) -> bool {
         self.state.lock().is_stopping
@@ -107,6 +116,9 @@ impl Opening {
         });
         match opened {
             Ok(volume) => drop(node.volumes.lock().insert(name.to_owned(), volume)),
+            Err(error) if error.is_out_of_descriptors() && self.park(node, name, &error) => {
+                tracing::warn!(event = "volume_open_waits", volume = name, %error, "volume is opened by the next request");
+            }
             Err(error) => {
                 tracing::error!(event = "volume_open_failed", volume = name, %error, "volume cannot be opened");
                 node.unusable.lock().insert(name.to_owned(), error.to_string());
@@ -114,6 +126,15 @@ impl Opening {
         }
         self.state.lock().names.remove(name);
         self.changed.notify_all();
+    }
+
+    /// The next request opens the volume. False: its identity is not known.
+    fn park(&self, node: &Node, name: &str, error: &NodeError) -> bool {
+        let identity = self.state.lock().names.get(name).cloned().flatten();
+        identity.is_some_and(|identity| {
+            node.parking.put_unopened(name, identity, error);
+            true
+        })
     }
 
     fn take_next(&self) -> Option<String> {

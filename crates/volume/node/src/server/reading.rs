@@ -32,7 +32,11 @@ impl Node {
     pub fn readable_volumes(&self) -> Vec<(String, String)> {
         let volumes = self.volumes.lock().clone();
         let readable = volumes.into_iter().filter(|(_, volume)| !volume.is_empty());
-        readable.map(|(name, volume)| (name, volume.volume_id())).collect()
+        let mut readable: Vec<_> = readable.map(|(name, volume)| (name, volume.volume_id())).collect();
+        readable.extend(self.parking.readable());
+        readable.sort();
+        readable.dedup();
+        readable
     }
 
     /// Some volumes are still being opened.

@@ -6,6 +6,7 @@
 //! arrive meanwhile are left to wait for afterwards.
 
 use super::Volume;
+use super::context::Condition;
 use super::notices::NoticeWriter;
 use super::receiving::Received;
 use crate::error::NodeError;
@@ -155,6 +156,24 @@ impl Volume {
     /// A server is connected, or an export is under way.
     pub fn in_use(&self) -> bool {
         self.session.is_connected() || self.exports.is_active()
+    }
+
+    /// No server, export, reader or trace uses it, all that it received is in its files, and nothing is wrong with it. Its
+    /// key is not needed to open it again.
+    pub fn is_idle(&self) -> bool {
+        let received = self.receiving.buffer.received().seq;
+        let is_used = self.in_use()
+            || self.moment.is_kept()
+            || self.receiving.retention.has_pins()
+            || self.context.tracer.one_in() > 0;
+        let is_sound = self.context.condition() == Condition::Running
+            && !self.freezes()
+            && self.unlocked.is_none()
+            && self.quarantined() == 0;
+        let is_applied = self.receiving.durable().seq() >= received
+            && self.applying.applied().seq() >= received
+            && self.plain.wait_executed(received, Some(time::now())) == WaitEnd::Reached;
+        !is_used && is_sound && is_applied
     }
 
     /// Takes the volume over for a new server. `seen_generation` must be the newest one, if it is given: a request that

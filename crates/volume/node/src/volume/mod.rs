@@ -502,6 +502,11 @@ impl Volume {
         }
     }
 
+    /// Number of its threads. Each has a reference to the volume.
+    pub fn thread_count(&self) -> usize {
+        self.threads.lock().len()
+    }
+
     fn close(&self) {
         self.receiving.close();
         self.plain.close();

@@ -64,6 +64,11 @@ impl Drop for Pin {
 }
 
 impl Retention {
+    /// A reader keeps a part of the log.
+    pub fn has_pins(&self) -> bool {
+        !self.0.lock().pins.is_empty()
+    }
+
     /// The log begins at `log_start`. Redo before the next remembered position has its position there: at or before
     /// each of its LSNs, if perhaps far before.
     pub fn begin(&self, log_start: Point) {

@@ -53,6 +53,13 @@ pub struct NextRedo {
     _until_read: Pin,
 }
 
+impl CurrentMoment {
+    /// A reader has a moment.
+    pub fn is_kept(&self) -> bool {
+        self.0.lock().is_some()
+    }
+}
+
 impl Follower {
     /// The follower has all redo before this LSN, and no other.
     pub fn stands_at(&self, lsn: u64) -> bool {

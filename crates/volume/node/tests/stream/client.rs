@@ -347,6 +347,19 @@ impl ControlClient {
         }
     }
 
+    /// Status of all volumes.
+    pub fn status_of_all(&mut self) -> Vec<redoubt_wire::control::VolumeStatus> {
+        match self.ask(&Request::Status).unwrap() {
+            Reply::Status(status) => status.volumes,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Status of the volume of this name.
+    pub fn status_of(&mut self, volume: &str) -> redoubt_wire::control::VolumeStatus {
+        self.status_of_all().into_iter().find(|of| of.name == volume).unwrap()
+    }
+
     /// Status of the only volume once it is in `state`: a node sees a little later than a client that the client has
     /// gone, and listens before its volumes have recovered.
     pub fn wait_state(&mut self, state: &str) -> redoubt_wire::control::VolumeStatus {

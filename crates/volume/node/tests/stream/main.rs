@@ -7,6 +7,7 @@ mod coalescing;
 mod compressed;
 mod cut_files;
 mod damaged_log;
+mod descriptors;
 mod differences;
 mod disk_full;
 #[path = "../../../redo/tests/support/encoder.rs"]

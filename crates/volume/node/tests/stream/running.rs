@@ -94,9 +94,19 @@ fn node_process() {
     let sizes = Sizes { ring: number(0), batch: number(1), interval_ms: number(2) };
     let memory = Arc::new(MemoryBudget::new(number(3)));
     let directory: PathBuf = child::argument(4);
+    if let Some(descriptors) = child::arguments().get(5) {
+        limit_descriptors(rustix::process::getpid(), descriptors.parse().unwrap());
+    }
     let node = Node::open(NodeOptions { memory, ..options(&directory, sizes) }).unwrap();
     println!("listens on {}", node.address());
     node.serve();
+}
+
+/// Sets how many descriptors a process may have open, from now on.
+pub fn limit_descriptors(process: rustix::process::Pid, most: u64) {
+    use rustix::process::{Resource, Rlimit, prlimit};
+    let limit = Rlimit { current: Some(most), maximum: Some(most) };
+    prlimit(Some(process), Resource::Nofile, limit).unwrap();
 }
 
 /// A node that can be killed.
@@ -111,10 +121,20 @@ impl NodeProcess {
     }
 
     pub fn start_with_memory(directory: &Path, sizes: Sizes, memory_bytes: u64) -> Self {
+        Self::start_with_arguments(directory, sizes, memory_bytes, &[])
+    }
+
+    /// A process that may have so many descriptors.
+    pub fn start_with_descriptors(directory: &Path, sizes: Sizes, descriptors: u64) -> Self {
+        Self::start_with_arguments(directory, sizes, u64::MAX, &[descriptors.to_string()])
+    }
+
+    fn start_with_arguments(directory: &Path, sizes: Sizes, memory_bytes: u64, more: &[String]) -> Self {
         let numbers = [sizes.ring, sizes.batch, sizes.interval_ms, memory_bytes];
         let mut child = child::command("node_process")
             .args(numbers.map(|number| number.to_string()))
             .arg(directory)
+            .args(more)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

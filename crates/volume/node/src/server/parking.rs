@@ -1,0 +1,230 @@
+//! Parking: of the idle volumes, the least recently used ones beyond [`NodeOptions::idle_volumes`] are closed. A parked
+//! volume has no threads and no open files. The next request opens it again, as the next node would.
+//!
+//! An idle volume has no server, export, reader or trace, all that it received is in its page files and plain files, and
+//! nothing is wrong with it. So its log holds nothing to recover. Encrypted volumes stay open, because their key may be
+//! away later.
+//!
+//! Invariant: with the list of volumes locked, an existing volume is in exactly one of these lists: open, unusable, parked,
+//! being opened ([`super::opening`]). A volume that is being parked is in the last one, so requests wait for it.
+//!
+//! Lock order: the list of volumes, then the parked ones, then the state of [`super::opening`].
+
+use super::{Node, PATIENCE_WITH_NAMES};
+use crate::error::NodeError;
+use crate::volume::{Identity, Volume};
+use redoubt_sync::thread::JoinHandle;
+use redoubt_sync::{Condvar, Mutex, thread, time};
+use redoubt_wire::control::VolumeStatus;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Time between two looks for idle volumes.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a volume that was closed may have other users. They only find out that it is closed.
+const PATIENCE_WITH_USERS: Duration = Duration::from_secs(10);
+const USERS_INTERVAL: Duration = Duration::from_millis(5);
+/// References to a volume that is not in use, besides those of its threads: the list's and this module's.
+const REFERENCES_UNUSED: usize = 2;
+
+/// A volume that is closed, or that could not be opened for lack of descriptors.
+struct ParkedVolume {
+    identity: Identity,
+    status: VolumeStatus,
+    /// Its random id, if a server has written to it.
+    readable_id: Option<String>,
+}
+
+#[derive(Default)]
+struct Signal {
+    is_stopping: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// Parked volumes, and the thread that parks them.
+#[derive(Default)]
+pub struct Parking {
+    parked: Mutex<BTreeMap<String, ParkedVolume>>,
+    last_used: Mutex<BTreeMap<String, Instant>>,
+    signal: Arc<Signal>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Parking {
+    /// Begins to look for idle volumes. Without a thread, none is parked.
+    pub fn begin(node: &Arc<Node>) {
+        let (of, signal) = (Arc::downgrade(node), Arc::clone(&node.parking.signal));
+        match thread::Builder::new().name("parking".to_owned()).spawn(move || run(&of, &signal)) {
+            Ok(thread) => *node.parking.thread.lock() = Some(thread),
+            Err(error) => {
+                tracing::warn!(event = "parking_thread_failed", %error, "cannot start the thread that parks idle volumes");
+            }
+        }
+    }
+
+    /// Parks no more volumes. Returns when a volume that is being parked is closed.
+    pub fn stop(&self) {
+        *self.signal.is_stopping.lock() = true;
+        self.signal.changed.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!(event = "parking_thread_panicked", "the thread that parks volumes panicked");
+        }
+    }
+
+    /// A volume could not be opened, and the next request may be able to.
+    pub fn put_unopened(&self, name: &str, identity: Identity, error: &NodeError) {
+        let status = VolumeStatus {
+            name: name.to_owned(),
+            volume_id: identity.volume_id.clone(),
+            state: "waiting".to_owned(),
+            reason: error.to_string(),
+            generation: identity.generation,
+            attached_by: identity.attached_by.clone(),
+            newest_server: identity.newest_server,
+            ..VolumeStatus::default()
+        };
+        let readable_id = Some(identity.volume_id.clone());
+        self.parked.lock().insert(name.to_owned(), ParkedVolume { identity, status, readable_id });
+    }
+
+    /// Why a volume is not open.
+    pub fn reason(&self, name: &str) -> Option<String> {
+        self.parked.lock().get(name).map(|parked| parked.status.reason.clone())
+    }
+
+    /// A request has used the volume.
+    pub fn note_use(&self, name: &str) {
+        self.last_used.lock().insert(name.to_owned(), time::now());
+    }
+
+    /// This volume is parked.
+    pub fn contains(&self, name: &str) -> bool {
+        self.parked.lock().contains_key(name)
+    }
+
+    /// The volume is going to be deleted.
+    pub fn forget(&self, name: &str) {
+        self.parked.lock().remove(name);
+        self.last_used.lock().remove(name);
+    }
+
+    /// Status of the parked volumes, as of the time when they were closed.
+    pub fn statuses(&self) -> Vec<VolumeStatus> {
+        self.parked.lock().values().map(|parked| parked.status.clone()).collect()
+    }
+
+    /// Names and random ids of the parked volumes that can be read.
+    pub fn readable(&self) -> Vec<(String, String)> {
+        let parked = self.parked.lock();
+        parked.iter().filter_map(|(name, of)| Some((name.clone(), of.readable_id.clone()?))).collect()
+    }
+}
+
+fn run(node: &Weak<Node>, signal: &Signal) {
+    loop {
+        {
+            let mut is_stopping = signal.is_stopping.lock();
+            if !*is_stopping {
+                signal.changed.wait_for(&mut is_stopping, LOOK_INTERVAL);
+            }
+            if *is_stopping {
+                return;
+            }
+        }
+        let Some(node) = node.upgrade() else { return };
+        node.park_surplus(|| *signal.is_stopping.lock());
+    }
+}
+
+impl Node {
+    /// Parks the least recently used idle volumes beyond the limit.
+    fn park_surplus(&self, is_stopping: impl Fn() -> bool) {
+        for name in self.surplus() {
+            if is_stopping() {
+                return;
+            }
+            if self.park(&name) {
+                tracing::debug!(volume = name, "volume parked");
+            }
+        }
+    }
+
+    fn surplus(&self) -> Vec<String> {
+        let most = self.options.idle_volumes;
+        let volumes = self.volumes.lock().clone();
+        if volumes.len() <= most {
+            return Vec::new();
+        }
+        let connections = self.admission.by_volume();
+        let is_idle =
+            |(name, volume): &(&String, &Arc<Volume>)| !connections.contains_key(*name) && volume.is_idle();
+        let mut idle: Vec<_> = {
+            let last_used = self.parking.last_used.lock();
+            let idle = volumes.iter().filter(is_idle);
+            idle.map(|(name, _)| (last_used.get(name).copied(), name.clone())).collect()
+        };
+        idle.sort();
+        let surplus = idle.len().saturating_sub(most);
+        idle.into_iter().take(surplus).map(|(_, name)| name).collect()
+    }
+
+    /// Closes an idle volume. False: it is not idle any more.
+    fn park(&self, name: &str) -> bool {
+        let Ok(_reserved) = self.reserve(name, Duration::ZERO) else { return false };
+        let Some(volume) = self.volumes.lock().get(name).cloned() else { return false };
+        let parked = ParkedVolume {
+            identity: volume.identity(),
+            status: VolumeStatus {
+                reason: "parked, the next request opens it".to_owned(),
+                ..volume.status()
+            },
+            readable_id: (!volume.is_empty()).then(|| volume.volume_id()),
+        };
+        {
+            let mut volumes = self.volumes.lock();
+            let is_unused = Arc::strong_count(&volume) <= REFERENCES_UNUSED + volume.thread_count()
+                && !self.admission.by_volume().contains_key(name);
+            if !is_unused || !volume.is_idle() || !self.opening.enter(name, volume.identity()) {
+                return false;
+            }
+            volumes.remove(name);
+        }
+        volume.shut_down();
+        let deadline = time::now() + PATIENCE_WITH_USERS;
+        while Arc::strong_count(&volume) > 1 && time::now() < deadline {
+            thread::sleep(USERS_INTERVAL);
+        }
+        drop(volume);
+        let _volumes = self.volumes.lock();
+        self.parking.parked.lock().insert(name.to_owned(), parked);
+        self.opening.leave(name);
+        true
+    }
+
+    /// Opens a parked volume. No error if it is not parked any more.
+    ///
+    /// # Errors
+    /// [`NodeError::NotNow`] if another command uses its name, or the node ends.
+    pub(super) fn unpark(&self, name: &str) -> Result<(), NodeError> {
+        let _reserved = self.reserve(name, PATIENCE_WITH_NAMES)?;
+        {
+            let _volumes = self.volumes.lock();
+            let mut parked = self.parking.parked.lock();
+            let Some(identity) = parked.get(name).map(|parked| parked.identity.clone()) else {
+                return Ok(());
+            };
+            if !self.opening.enter(name, identity) {
+                return Err(NodeError::NotNow("the node is shutting down".to_owned()));
+            }
+            parked.remove(name);
+        }
+        self.opening.open_again(self, name);
+        match self.parking.reason(name) {
+            Some(reason) => Err(NodeError::NotNow(format!("volume {name} cannot be opened now: {reason}"))),
+            None => Ok(()),
+        }
+    }
+}
