@@ -11,7 +11,7 @@ use std::ops::Range;
 const BEGINNING: &str = "REDOUBT_";
 
 /// The variables that tests read.
-const SETTINGS: [&str; 35] = [
+const SETTINGS: [&str; 37] = [
     "REDOUBT_CHECKED",
     "REDOUBT_CONSENSUS_BUG",
     "REDOUBT_CONSENSUS_NOTES",

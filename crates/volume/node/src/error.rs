@@ -115,8 +115,16 @@ impl NodeError {
     pub fn is_out_of_descriptors(&self) -> bool {
         match self {
             Self::Io { source, .. } => is_out_of_descriptors(source),
-            Self::PageStore(error) => matches!(error, PageStoreError::NoDescriptors { .. }),
-            Self::LogDevice(error) => matches!(error, LogDeviceError::NoDescriptors { .. }),
+            Self::PageStore(
+                PageStoreError::NoDescriptors { source, .. }
+                | PageStoreError::Io { source, .. }
+                | PageStoreError::Read { source, .. },
+            )
+            | Self::LogDevice(
+                LogDeviceError::NoDescriptors { source, .. }
+                | LogDeviceError::Io { source, .. }
+                | LogDeviceError::Read { source, .. },
+            ) => is_out_of_descriptors(source),
             _ => false,
         }
     }

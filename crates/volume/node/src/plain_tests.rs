@@ -1,10 +1,12 @@
 use super::*;
 use crate::error::Kind;
 use crate::mark::Point;
-use redoubt_storage::StorageDir;
 use redoubt_storage::sim::SimDisk;
+use redoubt_storage::{BudgetDir, FileBudget, StorageDir};
+use redoubt_sync::simulation::{self, Options};
+use redoubt_sync::thread;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 fn write(file: u32, offset_bytes: u64, bytes: &[u8]) -> Change {
     let chunk = Chunk {
@@ -212,4 +214,68 @@ fn a_failed_write_of_a_file_that_is_closed_is_reported_and_no_reason_to_try_agai
     let error = failed.or_else(|| store.sync().err()).expect("nobody was told of the failed write");
     assert!(error.to_string().contains(&name_of(FileId(7))), "{error}");
     assert_eq!(error.kind(), Kind::Fatal, "{error}");
+}
+
+const FILES: u32 = 4;
+
+/// Changes are executed in rising versions while pages take the descriptors of the plain files, and a checkpoint is made
+/// now and then. Returns the disk after a power cut, and the version of the last checkpoint.
+fn run_checkpoints(seed: u64) -> (SimDisk, u8) {
+    let (disk, open_files) = (SimDisk::new(seed), FileBudget::new(1 + seed as usize % 3));
+    let within = |name: &str| BudgetDir::new(Arc::new(disk.subdirectory(name)), &open_files);
+    let store = Arc::new(PlainStore::new(Folder::new(Arc::new(within("plain")), Path::new("plain"))));
+    for file in 0..FILES {
+        store.execute(&write(file, 0, &[0; 600])).unwrap();
+    }
+    store.sync().unwrap();
+    let mut random = simulation::random();
+    if random.bool() {
+        disk.cut_power_at(disk.ops_done() + random.u64(..150));
+    }
+    let pages = within("pages");
+    let others = thread::spawn(move || {
+        (0..30)
+            .try_for_each(|n| pages.create(&format!("{n}")).and_then(|file| file.write_at(0, b"page")))
+            .is_ok()
+    });
+    let executed = Arc::new(AtomicU8::new(0));
+    let (to, version_executed) = (Arc::clone(&store), Arc::clone(&executed));
+    let executing = thread::spawn(move || {
+        for version in 1..=12 {
+            for file in 0..FILES {
+                if to.execute(&write(file, 0, &[version; 600])).is_err() {
+                    return;
+                }
+            }
+            version_executed.store(version, Ordering::Release);
+        }
+    });
+    let mut checkpoint = 0;
+    for _ in 0..8 {
+        thread::yield_now();
+        let version = executed.load(Ordering::Acquire);
+        if store.sync().is_err() {
+            break;
+        }
+        checkpoint = version;
+    }
+    executing.join().unwrap();
+    others.join().unwrap();
+    (disk.after_power_cut(), checkpoint)
+}
+
+#[test]
+fn checkpoint_has_plain_files_whose_descriptors_others_took() {
+    let mut versions = 0;
+    for seed in 0..300 {
+        let ((disk, checkpoint), _) =
+            simulation::run(&Options::new(seed), move || run_checkpoints(seed)).unwrap();
+        versions += u64::from(checkpoint);
+        for file in 0..FILES {
+            let found = disk.content(&format!("plain/{}", name_of(FileId(file))));
+            let oldest = found.iter().min().copied();
+            assert!(oldest >= Some(checkpoint), "seed {seed}, file {file}: {oldest:?}, not {checkpoint}");
+        }
+    }
+    assert!(versions > 300, "{versions}: checkpoints were of no versions");
 }

@@ -233,7 +233,12 @@ impl FilePageStore {
         self.forget(&mut self.writer.lock(), object)?;
         let name = objects::file_name(object);
         self.home.dir.create(&name).map_err(PageStoreError::io_or_no_space("create", &name))?;
-        self.home.sync_names(&name)?;
+        self.home.sync_names(&name).inspect_err(|error| {
+            // The same call may be tried again.
+            if matches!(error, PageStoreError::NoDescriptors { .. }) {
+                let _ = self.home.dir.remove(&name);
+            }
+        })?;
         self.home.objects.insert(object);
         self.home.growth.note_len(object, 0);
         Ok(())
@@ -242,7 +247,9 @@ impl FilePageStore {
     fn remove_files(&self, objects: &[ObjectId]) -> Result<(), PageStoreError> {
         let _names = self.namespace.lock();
         let mut writer = self.writer.lock();
-        let mut last_name = None;
+        // An earlier call may have removed files, and had no descriptor to sync their directory.
+        let has_unsynced = self.home.has_unsynced_names.load(Ordering::Acquire);
+        let mut last_name = has_unsynced.then(|| "the removed objects".to_owned());
         for &object in objects {
             if !self.home.objects.contains(object) {
                 continue;

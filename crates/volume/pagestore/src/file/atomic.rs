@@ -64,7 +64,7 @@ impl FilePageStore {
     fn len_of_file(&self, write: &PageWrite<'_>) -> Result<u64, PageStoreError> {
         let object = self.home.objects.get(write.object)?;
         let file = self.home.file(&object)?;
-        file.len_bytes().map_err(PageStoreError::io("get the length of", &object.name))
+        file.len_bytes().map_err(PageStoreError::io_or_no_space("get the length of", &object.name))
     }
 
     fn write_object(
@@ -86,7 +86,7 @@ impl FilePageStore {
             let _no_reader = object.begin_write(at..end);
             let written = if is_short(first) {
                 let block = overlaid(file, at, limits.min_len_bytes, together, &mut scratch.run);
-                let block = block.map_err(PageStoreError::io("read a block of", &object.name))?;
+                let block = block.map_err(PageStoreError::io_or_no_space("read a block of", &object.name))?;
                 file.write_with(at, block, options).map_err(error())?;
                 block.len()
             } else {
@@ -108,7 +108,8 @@ impl FilePageStore {
         file: &dyn StorageFile,
         write: &PageWrite<'_>,
     ) -> Result<(), PageStoreError> {
-        let len = file.len_bytes().map_err(PageStoreError::io("get the length of", &object.name))?;
+        let len =
+            file.len_bytes().map_err(PageStoreError::io_or_no_space("get the length of", &object.name))?;
         let end = offset(write) + write.page.len() as u64;
         if len <= offset(write) || len >= end {
             return Ok(());

@@ -9,10 +9,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use redoubt_storage::{StorageDir, StorageFile, Stream, WriteOptions, is_lost_content};
+use redoubt_storage::{
+    StorageDir, StorageFile, Stream, WriteOptions, is_lost_content, is_out_of_descriptors,
+};
 
 use super::found_lens::{self, Lens};
 use super::growth::{Ends, Growth};
@@ -194,6 +196,8 @@ pub(super) struct Home {
     pub growth: Growth,
     /// Objects without a file that had pages in the journal when the store was opened.
     pub lost_images: OnceLock<BTreeSet<ObjectId>>,
+    /// Names came or went since the directory was synced. Changes with the names locked.
+    pub has_unsynced_names: AtomicBool,
     max_open_files: usize,
 }
 
@@ -202,7 +206,17 @@ impl Home {
         let objects = Objects::new(ids, max_open_files);
         let (counters, growth) = (Counters::default(), Growth::default());
         let (found_lens, lost_images) = (OnceLock::new(), OnceLock::new());
-        Self { dir, objects, counters, found_lens, growth, lost_images, max_open_files }
+        let has_unsynced_names = AtomicBool::new(false);
+        Self {
+            dir,
+            objects,
+            counters,
+            found_lens,
+            growth,
+            lost_images,
+            has_unsynced_names,
+            max_open_files,
+        }
     }
 
     pub fn file(&self, object: &Arc<Object>) -> Result<Arc<dyn StorageFile>, PageStoreError> {
@@ -281,7 +295,14 @@ impl Home {
 
     pub fn sync_names(&self, name: &str) -> Result<(), PageStoreError> {
         add(&self.counters.syncs, 1);
-        self.dir.sync().map_err(PageStoreError::io("sync the directory of", name))
+        self.has_unsynced_names.store(true, Ordering::Release);
+        self.dir.sync().map_err(|source| match is_out_of_descriptors(&source) {
+            // Nothing was synced, and nothing was lost.
+            true => PageStoreError::io_or_no_space("sync the directory of", name)(source),
+            false => PageStoreError::io("sync the directory of", name)(source),
+        })?;
+        self.has_unsynced_names.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Ensures that every file's content is that of the disk. After a failed sync in an earlier process, memory may
