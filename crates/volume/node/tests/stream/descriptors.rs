@@ -127,7 +127,7 @@ impl Written {
             wire.extend(self.stream.redo(&create));
             let bytes = content(&self.name, number);
             let mut page = MtrWriter::new();
-            page.init((space, 3)).write((space, 3), 200, &bytes);
+            page.init((space, 3)).write_absolute((space, 3), 200, &bytes);
             wire.extend(self.stream.redo(&page));
             let write = StreamFrame::Write { path: plain.as_bytes(), offset_bytes: 0, data: &bytes };
             wire.extend(self.stream.frame(&write));
@@ -194,8 +194,8 @@ fn descriptors_of_a_node_do_not_grow_with_volumes() {
 
 #[test]
 fn volumes_with_more_tables_than_descriptors_keep_all() {
-    let count: usize = setting("REDOUBT_MANY_VOLUMES", 20);
-    let tables: u32 = setting("REDOUBT_MANY_TABLES", 60);
+    let count = setting("REDOUBT_MANY_VOLUMES", 20) as usize;
+    let tables = setting("REDOUBT_MANY_TABLES", 60) as u32;
     let descriptors = if count > 100 { 4 * DESCRIPTORS } else { DESCRIPTORS };
     let directory = tempfile::tempdir().unwrap();
     let node = NodeProcess::start_with_descriptors(directory.path(), SIZES, descriptors);
@@ -205,7 +205,7 @@ fn volumes_with_more_tables_than_descriptors_keep_all() {
         let mut clients: Vec<_> = together.iter().map(|volume| volume.connect(&node)).collect();
         for from in (0..tables).step_by(20) {
             for (volume, client) in together.iter_mut().zip(&mut clients) {
-                volume.add(client, from..from + 20);
+                volume.add(client, from..tables.min(from + 20));
             }
         }
         together.iter().for_each(|volume| volume.wait_applied(&node));
