@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use redoubt_storage::durable_io::{DurableFile, DurableIo, UringIo};
-use redoubt_storage::{StorageDir, StorageFile};
+use redoubt_storage::{StorageDir, StorageFile, is_out_of_descriptors};
 use redoubt_sync::{Mutex, MutexGuard};
 
 use crate::error::LogDeviceError;
@@ -128,7 +128,7 @@ impl BlockLogDevice {
     ///
     /// # Errors
     /// [`LogDeviceError::Unsupported`] if this process may not use io_uring,
-    /// [`LogDeviceError::Damaged`] if bytes that were durable cannot be read,
+    /// [`LogDeviceError::NoDescriptors`], [`LogDeviceError::Damaged`] if bytes that were durable cannot be read,
     /// [`LogDeviceError::Locked`] if the directory is in use, and I/O failures.
     pub fn open(dir: &Path, options: BlockLogOptions) -> Result<Self, LogDeviceError> {
         options.check()?;
@@ -145,9 +145,22 @@ impl BlockLogDevice {
         dir: &Path,
         options: BlockLogOptions,
     ) -> Result<Self, LogDeviceError> {
-        let io = UringIo::new(dir, options.max_in_flight)
-            .map_err(|error| LogDeviceError::Unsupported { what: "io_uring", reason: error.to_string() })?;
-        Self::open_on(storage, Arc::new(io), options)
+        let mut io = None;
+        let made = storage.with_descriptor(&mut || {
+            io = Some(UringIo::new(dir, options.max_in_flight)?);
+            Ok(())
+        });
+        match (made, io) {
+            (Ok(()), Some(io)) => Self::open_on(storage, Arc::new(io), options),
+            (Err(source), _) if is_out_of_descriptors(&source) => {
+                let file = dir.display().to_string();
+                Err(LogDeviceError::NoDescriptors { action: "make the write rings for", file, source })
+            }
+            (made, _) => {
+                let reason = made.map_or_else(|error| error.to_string(), |()| "it was not set up".to_owned());
+                Err(LogDeviceError::Unsupported { what: "io_uring", reason })
+            }
+        }
     }
 
     /// Like [`BlockLogDevice::open`], on any implementation of the seams: `io` writes the files of `dir`. The

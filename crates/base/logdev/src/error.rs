@@ -21,7 +21,7 @@ pub enum LogDeviceError {
         /// The system's error.
         source: io::Error,
     },
-    /// The process has no descriptor left for a segment. Nothing was written.
+    /// The process has no descriptor left for a segment. Nothing was written or read.
     #[error("log device: cannot {action} {file}: {source}")]
     NoDescriptors {
         /// The attempted action.
@@ -182,10 +182,28 @@ impl LogDeviceError {
         }
     }
 
+    /// A failed read of `file`.
+    pub(crate) fn read(file: &str, offset_bytes: u64) -> impl FnOnce(io::Error) -> Self {
+        let file = file.to_owned();
+        move |source| match is_out_of_descriptors(&source) {
+            true => Self::NoDescriptors { action: "read", file, source },
+            false => Self::Read { file, offset_bytes, source },
+        }
+    }
+
     /// An I/O error that happened while doing `action` to `file`.
     pub(crate) fn io(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> Self {
         let file = file.to_owned();
         move |source| Self::Io { action, file, source }
+    }
+
+    /// Like [`Self::io`], but a lack of descriptors is [`Self::NoDescriptors`].
+    pub(crate) fn io_or_no_descriptors(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> Self {
+        let file = file.to_owned();
+        move |source| match is_out_of_descriptors(&source) {
+            true => Self::NoDescriptors { action, file, source },
+            false => Self::Io { action, file, source },
+        }
     }
 
     /// Like [`Self::io`], but a full disk is [`Self::NoSpace`], and a lack of descriptors [`Self::NoDescriptors`].

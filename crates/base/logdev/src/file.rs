@@ -33,25 +33,29 @@ const COPY_LIMIT: usize = 1 << 20;
 
 /// A log device on plain files. See the module's documentation.
 pub struct FileLogDevice {
-    log: SegmentLog<Plain>,
+    log: SegmentLog<HeldOpen>,
     group: GroupSync,
     writer: Mutex<Writer>,
 }
 
-/// Plain files need nothing beside themselves.
-struct Plain;
+/// Keeps the active segment open, and segments with unsynced records. So no append and no sync fails for lack of a
+/// descriptor.
+struct HeldOpen;
 
-impl Media for Plain {
-    type Handle = ();
+/// A use of a segment's file.
+type Held = Option<Arc<dyn StorageFile>>;
 
-    fn open(&self, _: &Arc<dyn StorageFile>, _: &str, _: u64) -> std::io::Result<()> {
-        Ok(())
+impl Media for HeldOpen {
+    type Handle = Held;
+
+    fn open(&self, file: &Arc<dyn StorageFile>, _: &str, _: u64) -> std::io::Result<Held> {
+        file.hold_open()
     }
 }
 
 struct Writer {
     /// Segments with records that no sync has covered.
-    dirty: Vec<Arc<Segment<()>>>,
+    dirty: Vec<Arc<Segment<Held>>>,
     buffer: Vec<u8>,
 }
 
@@ -74,7 +78,7 @@ impl FileLogDevice {
     /// # Errors
     /// As [`FileLogDevice::open`].
     pub fn open_on(dir: Arc<dyn StorageDir>, options: SegmentOptions) -> Result<Self, LogDeviceError> {
-        let log = SegmentLog::open(dir, options, RECORD_ALIGN, Plain)?;
+        let log = SegmentLog::open(dir, options, RECORD_ALIGN, HeldOpen)?;
         Ok(Self {
             group: GroupSync::new(log.durable_seq()),
             log,
@@ -120,7 +124,12 @@ impl FileLogDevice {
         Ok(Seq(end_seq))
     }
 
-    fn write_part(&self, writer: &mut Writer, part: &Part<()>, payload: &[u8]) -> Result<(), LogDeviceError> {
+    fn write_part(
+        &self,
+        writer: &mut Writer,
+        part: &Part<Held>,
+        payload: &[u8],
+    ) -> Result<(), LogDeviceError> {
         let Writer { dirty, buffer } = writer;
         let segment = &part.segment;
         let (copied, direct) = payload.split_at(payload.len().min(COPY_LIMIT));

@@ -37,6 +37,9 @@ mod group_sync;
 pub mod pmem;
 mod segments;
 
+#[cfg(test)]
+mod descriptor_tests;
+
 pub use block::{BlockLogDevice, BlockLogOptions};
 pub use error::LogDeviceError;
 pub use file::FileLogDevice;

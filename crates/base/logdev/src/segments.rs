@@ -24,6 +24,7 @@
 //! Lock order: `appender`, `spares`, `index`; `discard_lock`, then `index` or `spares`. Opening a new segment
 //! happens under `appender`.
 
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -46,7 +47,7 @@ mod spares;
 
 pub use damaged::DamagedLog;
 use index::{Index, NotLocated, Piece, SegmentIndex};
-use spares::{Preparer, Spares};
+use spares::{OpenSpare, Preparer, Spares};
 
 const SEGMENT_ALIGN: u64 = 4096;
 const MIN_SEGMENT_LEN: u64 = 2 * SEGMENT_HEADER_LEN as u64;
@@ -99,6 +100,9 @@ impl SegmentOptions {
 pub(crate) trait Media: Send + Sync + 'static {
     /// What it keeps with each open segment: nothing, a descriptor of its own, a mapping.
     type Handle: Send + Sync + 'static;
+
+    /// A handle needs a descriptor, and may be opened before the file has a segment's header and name.
+    const OPENS_SPARES: bool = true;
 
     /// Prepares a segment for records. `name` is the file's name in the log directory right now.
     fn open(&self, file: &Arc<dyn StorageFile>, name: &str, len_bytes: u64) -> io::Result<Self::Handle>;
@@ -182,6 +186,8 @@ struct Appender<H> {
     /// Offset in the file for the next record.
     at: usize,
     end_seq: u64,
+    /// Spares for the next segments, the first one first.
+    next: VecDeque<OpenSpare<H>>,
 }
 
 impl<H> Appender<H> {
@@ -235,11 +241,7 @@ fn read_at(index: &RwLock<Index>, seq: Seq, buf: &mut [u8]) -> Result<(), LogDev
             .file
             .read_at(piece.at, part)
             .and_then(|n| if n == part.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) });
-        read.map_err(|source| LogDeviceError::Read {
-            file: piece.name.to_string(),
-            offset_bytes: piece.at,
-            source,
-        })?;
+        read.map_err(LogDeviceError::read(&piece.name, piece.at))?;
     }
     Ok(())
 }
@@ -320,7 +322,7 @@ impl<M: Media> SegmentLog<M> {
             dir,
             unit,
             discard_lock: Mutex::new(()),
-            appender: Mutex::new(Appender { active: Arc::new(active), at, end_seq }),
+            appender: Mutex::new(Appender { active: Arc::new(active), at, end_seq, next: VecDeque::new() }),
             spares: Mutex::new(spares),
             index: RwLock::new(index),
             durable_seq: AtomicU64::new(end_seq),
@@ -340,29 +342,26 @@ impl<M: Media> SegmentLog<M> {
         Ok(Self { shared, preparer })
     }
 
-    /// Makes sure that reserving `len` bytes next does not fail for lack of space.
+    /// Makes sure that reserving `len` bytes next does not fail for lack of space or descriptors.
     ///
     /// # Errors
-    /// [`LogDeviceError::NoSpace`] if no room could be made: nothing has changed.
+    /// [`LogDeviceError::NoSpace`] or [`LogDeviceError::NoDescriptors`] if no room could be made: nothing has changed.
     pub fn make_room(&self, len: usize) -> Result<(), LogDeviceError> {
-        let appender = self.shared.appender.lock();
-        let needed = self.shared.segments_needed(&appender, len);
-        if needed > 0 { self.shared.ensure_spares(needed) } else { Ok(()) }
+        self.shared.open_spares(&mut self.shared.appender.lock(), len).map(drop)
     }
 
     /// Takes the place for a record of `len` bytes at the end of the stream, in as many parts as segments it
     /// reaches into. The caller writes it; nobody else may, and nothing else makes up for it.
     ///
     /// # Errors
-    /// [`LogDeviceError::NoSpace`] if no room could be made: nothing has changed. Any other failure poisons.
+    /// As [`SegmentLog::make_room`]. Any other failure poisons.
     pub fn reserve(&self, len: usize) -> Result<Vec<Part<M::Handle>>, LogDeviceError> {
         self.poison.check()?;
         if len > MAX_RECORD_LEN_BYTES {
             return Err(LogDeviceError::RecordTooLarge { len_bytes: len, limit_bytes: MAX_RECORD_LEN_BYTES });
         }
         let mut appender = self.shared.appender.lock();
-        let needed = self.shared.segments_needed(&appender, len);
-        self.shared.prepare_files(&appender, needed)?;
+        let needed = self.shared.open_spares(&mut appender, len)?;
         let parts = self.shared.reserve_parts(&mut appender, len);
         drop(appender);
         if needed > 0
@@ -443,6 +442,11 @@ impl<M: Media> Shared<M> {
             }
         }
         loop {
+            let front =
+                self.index.read().front_before(seq.0).map(|front| (front.file.clone(), front.name.clone()));
+            let Some((file, name)) = front else { return Ok(()) };
+            // Readers may have it when it is removed, which must not fail for lack of a descriptor.
+            let _open = file.hold_open().map_err(LogDeviceError::io_or_no_space("open", &name))?;
             let front = self.index.write().pop_front_before(seq.0);
             let Some(segment) = front else { return Ok(()) };
             self.give_up(segment).map_err(|error| self.poison.set(error))?;
@@ -476,18 +480,17 @@ impl<M: Media> Shared<M> {
         len.saturating_sub(in_active).div_ceil(in_each)
     }
 
-    /// Opens the active segment, and makes and opens the spares for `needed` further ones.
-    fn prepare_files(&self, appender: &Appender<M::Handle>, needed: usize) -> Result<(), LogDeviceError> {
-        let Segment { file, name, .. } = &*appender.active;
-        file.prepare().map_err(LogDeviceError::io_or_no_space("open", name))?;
-        if needed == 0 {
-            return Ok(());
+    /// Opens spares for all segments after the active one that a record of `len` bytes reaches into. Returns the number
+    /// of these segments.
+    fn open_spares(&self, appender: &mut Appender<M::Handle>, len: usize) -> Result<usize, LogDeviceError> {
+        let needed = self.segments_needed(appender, len);
+        while appender.next.len() < needed {
+            appender.next.push_back(self.open_spare()?);
         }
-        self.ensure_spares(needed)?;
-        self.spares.lock().prepare(needed)
+        Ok(needed)
     }
 
-    /// Spares for it are there.
+    /// Spares for it are open.
     fn reserve_parts(
         &self,
         appender: &mut Appender<M::Handle>,
@@ -521,17 +524,20 @@ impl<M: Media> Shared<M> {
 
     /// Makes a spare the active segment.
     fn open_next_segment(&self, appender: &mut Appender<M::Handle>) -> Result<(), LogDeviceError> {
-        let spare = self.spares.lock().take();
-        let spare = match spare {
+        let spare = match appender.next.pop_front() {
             Some(spare) => spare,
-            None => self.make_spare()?,
+            None => self.open_spare()?,
         };
+        let OpenSpare { spare, open: _open, handle } = spare;
         if spare.is_recycled {
             add(&self.counters.segments_recycled, 1);
         }
         let (open, segment) = spare.activate(&*self.dir, appender.end_seq, self.durable_seq(), self.unit)?;
         add(&self.counters.bytes_written, SEGMENT_HEADER_LEN);
-        appender.active = Arc::new(open.with_handle(&self.media)?);
+        appender.active = Arc::new(match handle {
+            Some(handle) => open.with(handle),
+            None => open.with_handle(&self.media)?,
+        });
         appender.at = SEGMENT_HEADER_LEN;
         self.index.write().push_segment(segment);
         Ok(())

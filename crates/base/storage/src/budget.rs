@@ -12,18 +12,20 @@
 //!   failed one, every later write and sync of the file fails, also if the budget has called the failed one.
 //! * If all open files are in use, the limit is exceeded: the caller never waits for another one. The excess is at most
 //!   the number of threads that use files, and of files without a name.
+//! * If all idle files have unsynced writes, a thread of the budget syncs and closes some, and the limit is exceeded by
+//!   its [`EXCESS_PART`] until then: the caller does not wait for the disk of another directory. Only beyond that it does.
 //! * If the system has no descriptor left, idle files are closed, and the call is repeated for a bounded time.
 //!
 //! Lock order: `changing` of one directory, `syncing` of one file, `state` of one file; then, as leaves, the queue and
 //! `names` of a directory. While files are closed, locks of other files are only tried.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
-use redoubt_sync::{Mutex, thread};
+use redoubt_sync::{Mutex, thread, time};
 use rustix::process::{Resource, getrlimit};
 
 mod dir;
@@ -36,13 +38,16 @@ use slot::{Closing, Slot};
 const CLOSED_AT_ONCE: usize = 16;
 /// Files with unsynced writes that one call tries to close.
 const SYNCED_AT_ONCE: usize = 4;
-/// Attempts to open a file while the system has no descriptor left, and the pause between two of them.
-const OPEN_ATTEMPTS: usize = 30;
+/// How long an open is repeated while the system has no descriptor left, and the pause between two attempts.
+const OPEN_PATIENCE: Duration = Duration::from_secs(3);
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
+/// Part of the limit that opens may exceed it by while files are synced, and that is closed at once then.
+const EXCESS_PART: usize = 16;
 /// Of a key in the queue: the file had unsynced writes. Such keys come after all others.
 const UNSYNCED: u64 = 1 << 63;
 
 const _: () = assert!(SYNCED_AT_ONCE <= CLOSED_AT_ONCE && CLOSED_AT_ONCE > 1);
+const _: () = assert!(OPEN_PAUSE.as_millis() * 2 <= OPEN_PATIENCE.as_millis());
 
 /// A bound on open files. See the module's documentation.
 pub struct FileBudget {
@@ -57,6 +62,8 @@ pub struct FileBudget {
     closed: AtomicU64,
     /// Syncs of files that were closed.
     synced: AtomicU64,
+    /// A thread syncs and closes files.
+    is_syncing: AtomicBool,
 }
 
 impl fmt::Debug for FileBudget {
@@ -76,6 +83,7 @@ impl FileBudget {
             queue: Mutex::default(),
             closed: AtomicU64::new(0),
             synced: AtomicU64::new(0),
+            is_syncing: AtomicBool::new(false),
         })
     }
 
@@ -110,13 +118,41 @@ impl FileBudget {
     }
 
     /// Another `count` descriptors are going to be open.
-    fn take(&self, count: usize) {
+    fn take(self: &Arc<Self>, count: usize) {
         self.open.fetch_add(count, Ordering::Relaxed);
         for _ in 0..CLOSED_AT_ONCE {
-            if self.open_files() <= self.limit || !self.close_one() {
+            let open = self.open_files();
+            if open <= self.limit {
+                return;
+            }
+            if self.close_synced() {
+                continue;
+            }
+            if open <= self.limit + self.limit / EXCESS_PART && self.begin_syncing() {
+                return;
+            }
+            if !self.close_unsynced() {
                 return;
             }
         }
+    }
+
+    /// Files are synced and closed in a thread. False: it cannot be started.
+    fn begin_syncing(self: &Arc<Self>) -> bool {
+        if self.is_syncing.swap(true, Ordering::AcqRel) {
+            return true;
+        }
+        let budget = Arc::clone(self);
+        let sync = move || {
+            let wanted = budget.limit - budget.limit / EXCESS_PART;
+            while budget.open_files() > wanted && budget.close_one() {}
+            budget.is_syncing.store(false, Ordering::Release);
+        };
+        let is_started = thread::Builder::new().name("file-budget".to_owned()).spawn(sync).is_ok();
+        if !is_started {
+            self.is_syncing.store(false, Ordering::Release);
+        }
+        is_started
     }
 
     /// `count` descriptors are closed.
@@ -224,20 +260,24 @@ impl FileBudget {
         self.closed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Repeats a call that opens a file while the system has no descriptor left.
-    fn with_descriptor<T>(&self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        let mut attempts = 0;
+    /// Repeats a call that opens a file while the system has no descriptor left. The first time, closed files make room
+    /// at once. Later ones are paused, because other threads may take the descriptors.
+    ///
+    /// # Errors
+    /// Those of the call; [`OutOfDescriptors`].
+    pub fn with_descriptor<T>(&self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let mut deadline = None;
         loop {
             let error = match open() {
                 Err(error) if is_out_of_descriptors(&error) => error,
                 opened => return opened,
             };
-            attempts += 1;
-            if attempts >= OPEN_ATTEMPTS {
+            let is_first = deadline.is_none();
+            if time::now() >= *deadline.get_or_insert_with(|| time::now() + OPEN_PATIENCE) {
                 return Err(OutOfDescriptors::error(error));
             }
             let closed = (0..CLOSED_AT_ONCE).take_while(|_| self.close_one()).count();
-            if closed == 0 {
+            if closed == 0 || !is_first {
                 thread::sleep(OPEN_PAUSE);
             }
         }

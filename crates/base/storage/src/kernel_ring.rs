@@ -5,6 +5,8 @@ use std::io;
 use io_uring::IoUring;
 use rustix::io::Errno;
 
+use crate::is_out_of_descriptors;
+
 /// Maximum number of resubmissions of a request that the kernel did not start.
 pub(crate) const MAX_RESUBMISSIONS: u32 = 1000;
 
@@ -17,8 +19,15 @@ pub(crate) fn is_transient(error: &io::Error) -> bool {
 }
 
 /// Reason why this process may not use io_uring.
-pub(crate) fn refusal() -> Option<String> {
-    IoUring::new(2).err().map(|error| explain(&error))
+///
+/// # Errors
+/// It has no descriptor left to try that.
+pub(crate) fn refusal() -> io::Result<Option<String>> {
+    match IoUring::new(2) {
+        Ok(_) => Ok(None),
+        Err(error) if is_out_of_descriptors(&error) => Err(error),
+        Err(error) => Ok(Some(explain(&error))),
+    }
 }
 
 /// Explains an error in the setup of io_uring, with the fix.

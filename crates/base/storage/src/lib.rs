@@ -175,9 +175,10 @@ pub trait StorageFile: Send + Sync {
     fn drop_cache_of(&self, _offset_bytes: u64, _len_bytes: u64) -> io::Result<()> {
         self.drop_cache()
     }
-    /// Opens the file if it is closed, so that the next call does not fail for lack of a descriptor.
-    fn prepare(&self) -> io::Result<()> {
-        Ok(())
+    /// Opens the file if it is closed. Until the result is dropped it stays open, so that no call fails for lack of a
+    /// descriptor. `None`: it is open as long as this value lives.
+    fn hold_open(&self) -> io::Result<Option<Arc<dyn StorageFile>>> {
+        Ok(None)
     }
     /// Number of the system's descriptors that this file has open.
     fn descriptors(&self) -> usize {
@@ -218,5 +219,14 @@ pub trait StorageDir: Send + Sync {
     /// Limits of untorn writes to files of this directory, from a trial; `None` if they are unsupported.
     fn untorn_limits(&self) -> io::Result<Option<UntornLimits>> {
         Ok(None)
+    }
+    /// Calls `open`, which opens descriptors outside of this value and may be repeated. Where files can be closed to
+    /// make room for them, that is done.
+    fn with_descriptor(&self, open: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        open()
+    }
+    /// Number of the system's descriptors that this directory has open, without its files.
+    fn descriptors(&self) -> usize {
+        0
     }
 }

@@ -9,7 +9,6 @@
 //! Streams have no effect: ext4 accepts a hint for a file but does not pass it to the drive. Use
 //! `crate::raw_device`, or separate devices, to place data by its lifetime.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::num::NonZeroU64;
@@ -19,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use redoubt_sync::{Mutex, thread};
+use redoubt_sync::thread;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags};
 
 use crate::untorn::{self, Tearing};
@@ -42,25 +41,13 @@ pub struct RealDirOptions {
     pub pretend_untorn: bool,
 }
 
-/// Directories that [`RealDir::open_below_lock`] has locked.
-static LOCKED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-
 /// A directory of the operating system, with an exclusive lock while this value lives (but see
 /// [`RealDir::open_shared`]).
 pub struct RealDir {
     path: PathBuf,
-    lock: DirLock,
+    /// The directory, locked against all other users; `None`: see [`RealDir::open_shared`].
+    locked: Option<File>,
     options: RealDirOptions,
-}
-
-/// How a directory is locked.
-enum DirLock {
-    /// Not at all.
-    Shared,
-    /// Against all processes, by an open descriptor.
-    Kernel(File),
-    /// Against other values of this process, by this path in [`LOCKED`].
-    Process(PathBuf),
 }
 
 impl RealDir {
@@ -80,30 +67,17 @@ impl RealDir {
         make(path)?;
         let dir = File::open(path)?;
         rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self { path: path.to_owned(), lock: DirLock::Kernel(dir), options })
+        Ok(Self { path: path.to_owned(), locked: Some(dir), options })
     }
 
-    /// Like [`RealDir::open_with`], but locks `path` only against other such values of this process. Needs no open
-    /// descriptor. For a directory below one that this process has locked against others.
-    ///
-    /// # Errors
-    /// As [`RealDir::open`].
-    pub fn open_below_lock(path: &Path, options: RealDirOptions) -> io::Result<Self> {
-        make(path)?;
-        let locked = fs::canonicalize(path)?;
-        if !LOCKED.lock().insert(locked.clone()) {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        Ok(Self { path: path.to_owned(), lock: DirLock::Process(locked), options })
-    }
-
-    /// Opens `path`, which must exist, without a lock. For a directory whose single use is ensured in another way.
+    /// Opens `path`, which must exist, without a lock. For a directory whose single use is ensured in another way. Has
+    /// no descriptor, so that its syncs need one.
     ///
     /// # Errors
     /// If the open fails.
     pub fn open_shared(path: &Path) -> io::Result<Self> {
         File::open(path)?;
-        Ok(Self { path: path.to_owned(), lock: DirLock::Shared, options: RealDirOptions::default() })
+        Ok(Self { path: path.to_owned(), locked: None, options: RealDirOptions::default() })
     }
 
     fn open_file(&self, name: &str, create: bool) -> io::Result<Arc<dyn StorageFile>> {
@@ -132,11 +106,9 @@ impl Drop for RealDir {
     /// Releases the lock at once. A close of the descriptor would release it only without copies of the descriptor. A
     /// child that another thread is starting has a copy until it executes its program.
     fn drop(&mut self) {
-        match &self.lock {
-            DirLock::Shared => {}
+        if let Some(dir) = &self.locked {
             // After a failure, the close remains.
-            DirLock::Kernel(dir) => drop(rustix::fs::flock(dir, FlockOperation::Unlock)),
-            DirLock::Process(path) => drop(LOCKED.lock().remove(path)),
+            let _ = rustix::fs::flock(dir, FlockOperation::Unlock);
         }
     }
 }
@@ -182,9 +154,9 @@ impl StorageDir for RealDir {
     }
 
     fn sync(&self) -> io::Result<()> {
-        match &self.lock {
-            DirLock::Kernel(dir) => dir.sync_all(),
-            DirLock::Shared | DirLock::Process(_) => File::open(&self.path)?.sync_all(),
+        match &self.locked {
+            Some(dir) => dir.sync_all(),
+            None => File::open(&self.path)?.sync_all(),
         }
     }
 
@@ -222,6 +194,10 @@ impl StorageDir for RealDir {
         };
         removed?;
         untorn::find_limits(&file, self.tearing())
+    }
+
+    fn descriptors(&self) -> usize {
+        usize::from(self.locked.is_some())
     }
 }
 

@@ -7,8 +7,9 @@
 //! | a sixteenth | connections without a valid Hello, at most [`MOST_GREETING`] |
 //! | the rest | listeners, files and directories that are open for a moment, files without a name, write rings of logs on block devices |
 //!
-//! A volume has no descriptors of its own: its files count for the budget of all volumes ([`FileBudget`]), and its
-//! directories are open only while they are synced. The lock of the data directory covers those below it.
+//! All descriptors of a volume count for the budget of all volumes ([`FileBudget`]). While it is open, a volume holds its
+//! directories of pages, log and journal, which are locked, and the active segment of its log: no sync and no commit
+//! waits for a descriptor. A parked volume has none.
 
 use redoubt_storage::FileBudget;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -29,6 +30,11 @@ const MOST_OPEN_FILES: usize = 16_384;
 const MOST_GREETING: usize = 256;
 /// Smallest share of a purpose, however low the limit is.
 const SMALLEST_SHARE: usize = 16;
+/// Idle volumes that stay open. Each has eight threads or nine.
+const MOST_IDLE_VOLUMES: usize = 64;
+/// Files of the budget for each idle volume that stays open. It holds three to nine of them.
+const FILES_PER_IDLE_VOLUME: usize = 8;
+const _: () = assert!(FILES_PER_IDLE_VOLUME < SMALLEST_SHARE, "one idle volume at least stays open");
 
 /// Descriptors that this process may have open. The first call raises the limit as far as the system allows.
 pub fn limit() -> usize {
@@ -59,6 +65,11 @@ pub fn greeting() -> usize {
 /// A budget for the open files of all volumes.
 pub fn open_files() -> Arc<FileBudget> {
     FileBudget::new(share(limit(), FILE_PARTS, MOST_OPEN_FILES))
+}
+
+/// Idle volumes that stay open, with a budget of so many open files.
+pub fn idle_volumes(open_files: usize) -> usize {
+    (open_files / FILES_PER_IDLE_VOLUME).min(MOST_IDLE_VOLUMES)
 }
 
 #[cfg(test)]

@@ -13,13 +13,14 @@ use redoubt_logdev::{
     BlockLogDevice, BlockLogOptions, DamagedLog, DeviceKind, FileLogDevice, LogDevice, LogDeviceError,
     SegmentOptions,
 };
-use redoubt_storage::HeldDescriptors;
 use redoubt_storage::probe::{DirectIo, PathProbe, probe};
+use redoubt_storage::{HeldDescriptors, StorageError, is_out_of_descriptors};
 use redoubt_wire::Seq;
 use std::path::{Path, PathBuf};
 
-/// Segments that a log on a block device has open for writing. Each of its writes has a ring of its own, too.
-const ACTIVE_SEGMENTS: usize = 1;
+/// Segments that a log on a block device has open for writing, the active one and the next. Each of its writes has a
+/// ring of its own, too.
+const ACTIVE_SEGMENTS: usize = 2;
 /// Longest write unit of a log on a block device.
 const MAX_WRITE_UNIT_BYTES: usize = 4096;
 
@@ -127,11 +128,25 @@ fn segments(options: &LogOptions, had: Seq) -> SegmentOptions {
     SegmentOptions { segment_len_bytes: options.segment_len_bytes, held_seq: had, ..SegmentOptions::default() }
 }
 
+/// Probes a directory. A lack of descriptors stays one.
+fn probe_place(directory: &Path, node: &NodeOptions) -> Result<PathProbe, NodeError> {
+    let probed = node.open_files.with_descriptor(|| {
+        probe(directory).map_err(|error| match error {
+            StorageError::Probe { source, .. } if is_out_of_descriptors(&source) => source,
+            error => std::io::Error::other(error),
+        })
+    });
+    probed.map_err(|error| match is_out_of_descriptors(&error) {
+        true => NodeError::io("probe", directory, error),
+        false => NodeError::Refused(error.to_string()),
+    })
+}
+
 fn open_in_directory(place: &Place, directory: &Path, node: &NodeOptions, had: Seq) -> Result<Opened, NodeError> {
     let options = &node.log;
     let directory = std::fs::canonicalize(directory)
         .map_err(|error| NodeError::io("find the log directory", directory, error))?;
-    let probe = probe(&directory).map_err(|error| NodeError::Refused(error.to_string()))?;
+    let probe = probe_place(&directory, node)?;
     let (kind, reason) = match options.device {
         Some(kind) => (kind, "as told".to_owned()),
         None => {

@@ -15,9 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Idle volumes that stay open. Each has seven threads or eight, and up to ten open files.
-const IDLE_VOLUMES: usize = 64;
-
 /// Settings of a node; the same for all its volumes.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -64,10 +61,9 @@ pub struct NodeOptions {
     /// Bound of the open files of all volumes together, shared by the copies of these options. Default: a share of the
     /// descriptors that the process may have open ([`descriptors`]).
     pub open_files: Arc<FileBudget>,
-    /// Idle volumes that stay open. Others are closed until the next request for them. Default 64.
+    /// Idle volumes that stay open. Others are closed until the next request for them. Default 64, or fewer by the bound
+    /// of open files ([`descriptors::idle_volumes`]).
     pub idle_volumes: usize,
-    /// Directory that this process has locked against all others, with everything below it.
-    pub locked_directory: Option<PathBuf>,
     /// The keys of encrypted volumes, shared by the copies of these options. Default: there are none.
     pub at_rest: Arc<AtRest>,
 }
@@ -75,6 +71,7 @@ pub struct NodeOptions {
 impl NodeOptions {
     /// The defaults.
     pub fn new(data_directory: PathBuf, listen: String) -> Self {
+        let open_files = descriptors::open_files();
         Self {
             data_directory,
             listen,
@@ -94,9 +91,8 @@ impl NodeOptions {
             connections: ConnectionLimits::default(),
             status_page: None,
             devices: Arc::default(),
-            open_files: descriptors::open_files(),
-            idle_volumes: IDLE_VOLUMES,
-            locked_directory: None,
+            idle_volumes: descriptors::idle_volumes(open_files.limit()),
+            open_files,
             at_rest: Arc::default(),
         }
     }

@@ -20,7 +20,7 @@ use crate::options::NodeOptions;
 use redoubt_storage::{BudgetDir, RealDir, RealDirOptions, StorageDir};
 use std::fmt;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -86,13 +86,16 @@ impl Place {
         pretend_untorn: bool,
     ) -> Result<Arc<dyn StorageDir>, NodeError> {
         match self {
-            Self::Directory(path) => match open_directory(path, options, RealDirOptions { pretend_untorn }) {
-                Ok(dir) => Ok(Arc::new(BudgetDir::new(Arc::new(dir), &options.open_files))),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    Err(NodeError::Refused(format!("{} is in use by another process", path.display())))
+            Self::Directory(path) => {
+                let budget = &options.open_files;
+                match budget.with_descriptor(|| RealDir::open_with(path, RealDirOptions { pretend_untorn })) {
+                    Ok(dir) => Ok(Arc::new(BudgetDir::new(Arc::new(dir), budget))),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        Err(NodeError::Refused(format!("{} is in use by another process", path.display())))
+                    }
+                    Err(error) => Err(NodeError::io("open directory", path, error)),
                 }
-                Err(error) => Err(NodeError::io("open directory", path, error)),
-            },
+            }
             Self::Device(directory) => directory.open(),
         }
     }
@@ -104,20 +107,6 @@ impl fmt::Display for Place {
             Self::Directory(path) => write!(f, "{}", path.display()),
             Self::Device(directory) => directory.fmt(f),
         }
-    }
-}
-
-/// Opens and locks a directory. Below the node's own locked directory, and on the same file system, that needs no
-/// descriptor.
-fn open_directory(path: &Path, options: &NodeOptions, of: RealDirOptions) -> std::io::Result<RealDir> {
-    let is_below = |locked: &PathBuf| {
-        let (path, locked) = (std::fs::canonicalize(path).ok()?, std::fs::canonicalize(locked).ok()?);
-        let device = |path: &Path| Some(std::fs::metadata(path).ok()?.dev());
-        Some(path.starts_with(&locked) && device(&path)? == device(&locked)?)
-    };
-    match options.locked_directory.as_ref().and_then(is_below) {
-        Some(true) => RealDir::open_below_lock(path, of),
-        _ => RealDir::open_with(path, of),
     }
 }
 

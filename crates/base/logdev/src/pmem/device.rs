@@ -86,6 +86,8 @@ impl MappedSegments {
 
 impl Media for MappedSegments {
     type Handle = Arc<Mapping>;
+    // A mapping has no descriptor, and shows what the segment's header is.
+    const OPENS_SPARES: bool = false;
 
     fn open(&self, _file: &Arc<dyn StorageFile>, name: &str, len_bytes: u64) -> io::Result<Arc<Mapping>> {
         let mapping = Arc::new(self.map(name, len_bytes).map_err(io::Error::other)?);

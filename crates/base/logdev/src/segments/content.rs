@@ -32,10 +32,10 @@ impl Content {
 /// The first `len` bytes of a file, or fewer.
 ///
 /// # Errors
-/// [`LogDeviceError::Io`].
+/// [`LogDeviceError::Io`], [`LogDeviceError::NoDescriptors`].
 pub(super) fn read(file: &dyn StorageFile, name: &str, len: usize) -> Result<Vec<u8>, LogDeviceError> {
     let mut bytes = vec![0; len];
-    let error = LogDeviceError::io("read", name);
+    let error = LogDeviceError::io_or_no_descriptors("read", name);
     let n = file.read_at(0, &mut bytes).map_err(error)?;
     bytes.truncate(n);
     Ok(bytes)
@@ -44,7 +44,7 @@ pub(super) fn read(file: &dyn StorageFile, name: &str, len: usize) -> Result<Vec
 /// The same. Blocks that the drive has lost are zeros.
 ///
 /// # Errors
-/// [`LogDeviceError::Io`]; also if the drive reads nothing.
+/// As [`read`]; also if the drive reads nothing.
 pub(super) fn read_content(
     file: &dyn StorageFile,
     name: &str,
@@ -76,7 +76,7 @@ fn read_blocks(file: &dyn StorageFile, name: &str, len: usize) -> Result<Content
                 }
                 return Err(LogDeviceError::io("read", name)(error));
             }
-            Err(error) => return Err(LogDeviceError::io("read", name)(error)),
+            Err(error) => return Err(LogDeviceError::io_or_no_descriptors("read", name)(error)),
         }
     }
     if has_read {

@@ -148,10 +148,15 @@ impl Index {
         }
     }
 
-    /// Takes out the first segment if all of it is before `seq`. The last one stays.
-    pub fn pop_front_before(&mut self, seq: u64) -> Option<SegmentIndex> {
+    /// The first segment, if all of it is before `seq` and it is not the last one.
+    pub fn front_before(&self, seq: u64) -> Option<&SegmentIndex> {
         let second = self.segments.get(1)?;
-        if second.first_seq <= seq { self.segments.pop_front() } else { None }
+        self.segments.front().filter(|_| second.first_seq <= seq)
+    }
+
+    /// Takes out [`Index::front_before`].
+    pub fn pop_front_before(&mut self, seq: u64) -> Option<SegmentIndex> {
+        if self.front_before(seq).is_some() { self.segments.pop_front() } else { None }
     }
 
     /// The pieces of the files that hold `len` bytes at `seq`.

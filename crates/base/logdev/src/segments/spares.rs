@@ -5,6 +5,7 @@
 
 use redoubt_storage::{StorageDir, StorageFile};
 use redoubt_sync::thread::JoinHandle;
+use std::io;
 use std::sync::{Arc, Weak};
 
 use redoubt_sync::{Condvar, Mutex};
@@ -58,10 +59,28 @@ pub(super) struct OpenSegment {
 impl OpenSegment {
     /// Lets the device prepare it.
     pub fn with_handle<M: Media>(self, media: &M) -> Result<Segment<M::Handle>, LogDeviceError> {
-        let Self { file, name, epoch, len_bytes } = self;
-        let handle = media.open(&file, &name, len_bytes).map_err(LogDeviceError::io("prepare", &name))?;
-        Ok(Segment { file, name, epoch, len: len_bytes as usize, handle })
+        let Self { file, name, len_bytes, .. } = &self;
+        let handle = media.open(file, name, *len_bytes).map_err(LogDeviceError::io("prepare", name))?;
+        Ok(self.with(handle))
     }
+
+    /// The device has prepared it.
+    pub fn with<H>(self, handle: H) -> Segment<H> {
+        let Self { file, name, epoch, len_bytes } = self;
+        Segment { file, name, epoch, len: len_bytes as usize, handle }
+    }
+}
+
+/// A use of a spare's file, and the handle of the device.
+type OpenFiles<H> = (Option<Arc<dyn StorageFile>>, Option<H>);
+
+/// A spare that can become a segment without another descriptor.
+pub(super) struct OpenSpare<H> {
+    pub spare: Spare,
+    /// Keeps its file open.
+    pub open: Option<Arc<dyn StorageFile>>,
+    /// That of the device, if it can be made before the file is a segment.
+    pub handle: Option<H>,
 }
 
 /// The spares at hand.
@@ -83,13 +102,6 @@ impl Spares {
 
     pub fn take(&mut self) -> Option<Spare> {
         self.ready.pop()
-    }
-
-    /// Opens the next `count` spares to be taken.
-    pub fn prepare(&self, count: usize) -> Result<(), LogDeviceError> {
-        self.ready.iter().rev().take(count).try_for_each(|spare| {
-            spare.file.prepare().map_err(LogDeviceError::io_or_no_space("open", &spare.name))
-        })
     }
 
     pub fn put_recycled(&mut self, file: Arc<dyn StorageFile>, name: String, len_bytes: u64) {
@@ -154,13 +166,33 @@ impl<M: Media> Shared<M> {
         create(&*self.dir, name, self.options.segment_len_bytes, &self.counters)
     }
 
-    /// Makes spares until there are `count`. The caller holds the appender, so none is taken meanwhile.
-    pub(super) fn ensure_spares(&self, count: usize) -> Result<(), LogDeviceError> {
-        while self.spares.lock().count() < count {
-            let spare = self.make_spare()?;
-            self.spares.lock().ready.push(spare);
+    /// Takes a spare, or makes one, and opens it. After a failure it stays a spare.
+    pub(super) fn open_spare(&self) -> Result<OpenSpare<M::Handle>, LogDeviceError> {
+        let spare = self.spares.lock().take();
+        let spare = match spare {
+            Some(spare) => spare,
+            None => self.make_spare()?,
+        };
+        match self.open_files_of(&spare) {
+            Ok((open, handle)) => Ok(OpenSpare { spare, open, handle }),
+            Err(source) => {
+                let error = LogDeviceError::io_or_no_space("open", &spare.name)(source);
+                self.spares.lock().ready.push(spare);
+                Err(error)
+            }
         }
-        Ok(())
+    }
+
+    fn open_files_of(&self, spare: &Spare) -> io::Result<OpenFiles<M::Handle>> {
+        let open = spare.file.hold_open()?;
+        let mut handle = None;
+        if M::OPENS_SPARES {
+            self.dir.with_descriptor(&mut || {
+                handle = Some(self.media.open(&spare.file, &spare.name, spare.len_bytes)?);
+                Ok(())
+            })?;
+        }
+        Ok((open, handle))
     }
 
     /// Makes as many spares as the options ask for; returns how many were made.

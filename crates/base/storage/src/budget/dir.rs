@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 
 use redoubt_sync::{Mutex, thread};
 
-use super::FileBudget;
 use super::slot::{BudgetFile, Left, Slot};
+use super::{FileBudget, HeldDescriptors};
 use crate::{StorageDir, StorageFile, UntornLimits};
 
 /// A directory whose files are open only while there is room in a [`FileBudget`].
@@ -19,6 +19,8 @@ pub struct BudgetDir {
     /// lock of the directory ends with its users.
     inner: Arc<dyn StorageDir>,
     shared: Arc<Shared>,
+    /// Those of the directory itself.
+    _held: HeldDescriptors,
 }
 
 /// Shared by a directory and its files.
@@ -107,7 +109,7 @@ impl BudgetDir {
             changing: Mutex::new(()),
             names: Mutex::default(),
         };
-        Self { inner, shared: Arc::new(shared) }
+        Self { _held: budget.hold(inner.descriptors()), inner, shared: Arc::new(shared) }
     }
 
     fn handle(&self, slot: Arc<Slot>) -> Arc<dyn StorageFile> {
@@ -196,5 +198,9 @@ impl StorageDir for BudgetDir {
 
     fn untorn_limits(&self) -> io::Result<Option<UntornLimits>> {
         self.shared.budget.with_descriptor(|| self.inner.untorn_limits())
+    }
+
+    fn with_descriptor(&self, open: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        self.shared.budget.with_descriptor(open)
     }
 }

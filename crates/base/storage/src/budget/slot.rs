@@ -260,10 +260,9 @@ impl Slot {
         self.state.lock().file.is_some()
     }
 
-    /// It is open and has a name.
+    /// It is open and has a name, or is being opened, renamed or removed.
     pub fn may_be_closed_later(&self) -> bool {
-        let state = self.state.lock();
-        state.file.is_some() && !state.is_unlinked
+        self.state.try_lock().is_none_or(|state| state.file.is_some() && !state.is_unlinked)
     }
 
     /// Changes its name together with `rename`, so that no use opens it in between.
@@ -382,8 +381,8 @@ impl StorageFile for BudgetFile {
         self.slot.sync(false, |file| file.sync_all())
     }
 
-    fn prepare(&self) -> io::Result<()> {
-        self.slot.open().map(drop)
+    fn hold_open(&self) -> io::Result<Option<Arc<dyn StorageFile>>> {
+        self.slot.open().map(Some)
     }
 
     fn drop_cache(&self) -> io::Result<()> {

@@ -192,9 +192,12 @@ fn handles_of_one_file_share_its_descriptor() {
     let one = dir.create("1").unwrap();
     let other = dir.open("1").unwrap();
     one.write_at(0, b"abc").unwrap();
-    assert_eq!((read(&*other), budget.open_files()), (b"abc".to_vec(), 1));
+    // The other descriptor is the directory's.
+    assert_eq!((read(&*other), budget.open_files()), (b"abc".to_vec(), 2));
     drop(one);
-    assert_eq!((read(&*other), budget.open_files()), (b"abc".to_vec(), 1));
+    assert_eq!((read(&*other), budget.open_files()), (b"abc".to_vec(), 2));
+    drop((other, dir));
+    assert_eq!(budget.open_files(), 0);
 }
 
 /// A file that opens a second descriptor for untorn writes.
@@ -206,17 +209,17 @@ fn second_descriptors_of_untorn_writes_count() {
     if !matches!(real.untorn_limits(), Ok(Some(UntornLimits { .. }))) {
         return redoubt_test_support::skip("direct I/O", "the temporary directory has none");
     }
-    let budget = FileBudget::new(4);
+    let budget = FileBudget::new(5);
     let dir = BudgetDir::new(Arc::new(real), &budget);
     let files: Vec<_> = (0..4).map(|n| dir.create(&n.to_string()).unwrap()).collect();
     let untorn = WriteOptions { untorn: true, ..WriteOptions::default() };
     for (n, file) in files.iter().enumerate() {
         file.write_with(0, &[n as u8; 4096], untorn).unwrap();
         file.sync_data().unwrap();
-        assert!(budget.open_files() <= 4, "{}", budget.open_files());
+        assert!(budget.open_files() <= 5, "{}", budget.open_files());
     }
-    // The last two files have two descriptors each.
-    assert_eq!(budget.open_files(), 4);
+    // The last two files have two descriptors each, and the directory has one.
+    assert_eq!(budget.open_files(), 5);
     for (n, file) in files.iter().enumerate() {
         assert_eq!(read(&**file), [n as u8; 100]);
     }
@@ -235,6 +238,20 @@ fn files_in_use_exceed_the_limit_and_wait_for_nothing() {
     assert_eq!(budget.open_files(), 6, "files are closed when another one is opened");
     let _another = dir.create("another").unwrap();
     assert_eq!(budget.open_files(), 2);
+}
+
+#[test]
+fn file_that_is_held_open_is_not_closed() {
+    let (disk, budget) = (SimDisk::new(1), FileBudget::new(1));
+    let dir = dir(&disk, "a", &budget);
+    let held = dir.create("1").unwrap();
+    let open = held.hold_open().unwrap();
+    assert!(open.is_some());
+    let _other = dir.create("2").unwrap();
+    assert_eq!(open_names(&dir, &["1", "2"]), ["1", "2"]);
+    drop(open);
+    let _third = dir.create("3").unwrap();
+    assert!(!dir.is_open("1"));
 }
 
 #[test]
@@ -320,4 +337,111 @@ fn lack_of_descriptors_is_told_from_other_errors() {
         let explained = OutOfDescriptors::error(error);
         assert!(is_out_of_descriptors(&explained) && explained.raw_os_error().is_none());
     }
+}
+
+/// A directory on a disk whose syncs wait until the gate opens.
+struct HungDir(SimDisk, Arc<Gate>);
+
+struct HungFile(Arc<dyn StorageFile>, Arc<Gate>);
+
+#[derive(Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: redoubt_sync::Condvar,
+}
+
+impl Gate {
+    fn wait(&self) {
+        let mut is_open = self.is_open.lock();
+        while !*is_open {
+            self.opened.wait(&mut is_open);
+        }
+    }
+}
+
+impl StorageFile for HungFile {
+    fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(offset_bytes, buf)
+    }
+
+    fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset_bytes, bytes)
+    }
+
+    fn allocate(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        self.0.allocate(offset_bytes, len_bytes)
+    }
+
+    fn set_len(&self, len_bytes: u64) -> io::Result<()> {
+        self.0.set_len(len_bytes)
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        self.0.len_bytes()
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.1.wait();
+        self.0.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.1.wait();
+        self.0.sync_all()
+    }
+
+    fn drop_cache(&self) -> io::Result<()> {
+        self.0.drop_cache()
+    }
+}
+
+impl StorageDir for HungDir {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(Arc::new(HungFile(self.0.open(name)?, Arc::clone(&self.1))))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(Arc::new(HungFile(self.0.create(name)?, Arc::clone(&self.1))))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+}
+
+#[test]
+fn hung_disk_does_not_hold_up_opens_on_another_one() {
+    let (gate, budget) = (Arc::new(Gate::default()), FileBudget::new(4 * EXCESS_PART));
+    let hung = BudgetDir::new(Arc::new(HungDir(SimDisk::new(1), Arc::clone(&gate))), &budget);
+    let files: Vec<_> = (0..budget.limit()).map(|n| hung.create(&n.to_string()).unwrap()).collect();
+    files.iter().for_each(|file| file.write_at(0, b"content").unwrap());
+    let other = dir(&SimDisk::new(2), "a", &budget);
+    // In a thread, so that a wait fails the test.
+    let (opened, others) = std::sync::mpsc::channel();
+    let open = std::thread::spawn(move || {
+        let files: Vec<_> = (0..4).map(|n| other.create(&n.to_string()).unwrap()).collect();
+        files.iter().for_each(|file| file.write_at(0, b"unsynced").unwrap());
+        opened.send(()).unwrap();
+        files
+    });
+    others.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+    *gate.is_open.lock() = true;
+    gate.opened.notify_all();
+    let _others = open.join().unwrap();
+    while budget.open_files() > budget.limit() - budget.limit() / EXCESS_PART {
+        thread::yield_now();
+    }
+    files.iter().for_each(|file| assert_eq!(read(&**file), b"content"));
 }

@@ -30,8 +30,8 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::{DurableFile, DurableIo};
-use crate::AlignedBuffer;
 use crate::kernel_ring::{self, MAX_RESUBMISSIONS, is_transient};
+use crate::{AlignedBuffer, is_out_of_descriptors};
 
 /// Durable writes with io_uring. See the module's documentation.
 pub struct UringIo {
@@ -63,7 +63,10 @@ impl UringIo {
     /// If this process may not use io_uring, with the reason and the fix.
     pub fn new(dir: &Path, slots: usize) -> io::Result<Self> {
         let slots = (0..slots).map(|_| WriteSlot::new().map(Mutex::new)).collect::<io::Result<Arc<[_]>>>();
-        let slots = slots.map_err(|error| io::Error::new(error.kind(), kernel_ring::explain(&error)))?;
+        let slots = slots.map_err(|error| match is_out_of_descriptors(&error) {
+            true => error,
+            false => io::Error::new(error.kind(), kernel_ring::explain(&error)),
+        })?;
         Ok(Self { dir: dir.to_owned(), slots })
     }
 }

@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{BlockDevice, DirectIo, PathProbe};
 use crate::untorn::{self, Tearing, is_refusal};
-use crate::{AlignedBuffer, StorageError, UntornLimits, kernel_ring};
+use crate::{AlignedBuffer, StorageError, UntornLimits, is_out_of_descriptors, kernel_ring};
 
 const MAP_LEN: usize = 4096;
 
@@ -58,7 +58,7 @@ pub(super) fn probe_with(dir: &Path, sys: &Path, mountinfo: &Path) -> Result<Pat
         file_block_len_bytes,
         untorn,
         block_device,
-        io_uring_refused: kernel_ring::refusal(),
+        io_uring_refused: kernel_ring::refusal().map_err(failed("try io_uring for it"))?,
     })
 }
 
@@ -122,6 +122,11 @@ impl Trial {
         let direct =
             File::options().read(true).write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&path);
         std::fs::remove_file(&path)?;
+        // This says nothing about the directory.
+        let direct = match direct {
+            Err(error) if is_out_of_descriptors(&error) => return Err(error),
+            direct => direct,
+        };
         file.set_len(MAP_LEN as u64)?;
         Ok(Self { file, direct })
     }

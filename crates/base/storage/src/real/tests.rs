@@ -180,8 +180,7 @@ fn of_several_files_each_is_synced_once_and_the_one_that_fails_is_named() {
 fn a_directory_can_be_opened_again_while_a_child_is_being_started() {
     let temporary = tempfile::tempdir().unwrap();
     let held = RealDir::open(temporary.path()).unwrap();
-    let DirLock::Kernel(locked) = &held.lock else { panic!("the directory is locked by a descriptor") };
-    let of_the_child = locked.try_clone().unwrap();
+    let of_the_child = held.locked.as_ref().unwrap().try_clone().unwrap();
     assert_eq!(
         RealDir::open(temporary.path()).err().map(|error| error.kind()),
         Some(io::ErrorKind::WouldBlock)
@@ -192,20 +191,16 @@ fn a_directory_can_be_opened_again_while_a_child_is_being_started() {
 }
 
 #[test]
-fn directory_below_a_lock_has_one_user_and_no_descriptor() {
+fn directory_counts_the_descriptor_of_its_lock() {
     let temporary = tempfile::tempdir().unwrap();
     let path = temporary.path().join("pages");
-    let held = RealDir::open_below_lock(&path, RealDirOptions::default()).unwrap();
-    let again = || RealDir::open_below_lock(&path.join("../pages"), RealDirOptions::default());
-    assert_eq!(again().err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
-    assert_eq!(descriptors_of(&path), 0);
-    held.create("file").unwrap();
-    held.sync().unwrap();
-    drop(held);
-    assert_eq!(again().unwrap().list().unwrap(), ["file"]);
+    let locked = RealDir::open(&path).unwrap();
+    locked.sync().unwrap();
+    assert_eq!((descriptors_of(&path), locked.descriptors()), (1, 1));
+    drop(locked);
     let shared = RealDir::open_shared(&path).unwrap();
     shared.sync().unwrap();
-    assert_eq!(descriptors_of(&path), 0);
+    assert_eq!((descriptors_of(&path), shared.descriptors()), (0, 0));
     let missing = RealDir::open_shared(&path.join("missing"));
     assert_eq!(missing.err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
 }

@@ -46,14 +46,17 @@ fn a_place_that_is_gone_is_not_made_again() {
 fn one_opener_at_a_time() {
     let directory = tempfile::tempdir().unwrap();
     let place = Place::Directory(directory.path().to_owned());
-    let free = NodeOptions::new(directory.path().to_owned(), "127.0.0.1:0".to_owned());
-    let locked = NodeOptions { locked_directory: Some(directory.path().join(".")), ..free.clone() };
-    for options in [free, locked] {
-        let first = place.open(&options, false).unwrap();
-        assert!(matches!(place.open(&options, false), Err(NodeError::Refused(_))));
-        drop(first);
-        place.open(&options, false).unwrap();
+    let options = NodeOptions::new(directory.path().to_owned(), "127.0.0.1:0".to_owned());
+    let first = place.open(&options, false).unwrap();
+    // By another path, as another node would.
+    let other = tempfile::tempdir().unwrap();
+    let link = other.path().join("volumes");
+    std::os::unix::fs::symlink(directory.path(), &link).unwrap();
+    for again in [place.clone(), Place::Directory(link)] {
+        assert!(matches!(again.open(&options, false), Err(NodeError::Refused(_))));
     }
+    drop(first);
+    place.open(&options, false).unwrap();
 }
 
 /// Some block device of this machine. It is not opened.

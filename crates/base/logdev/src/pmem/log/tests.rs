@@ -37,6 +37,7 @@ struct ModelMedia {
 
 impl Media for ModelMedia {
     type Handle = ModelMapping;
+    const OPENS_SPARES: bool = false;
 
     fn open(&self, _: &Arc<dyn StorageFile>, name: &str, _: u64) -> std::io::Result<ModelMapping> {
         let mapping = self.disk.map(name)?;
