@@ -160,6 +160,15 @@ impl PageStoreError {
         move |source| Self::Io { action, file, source }
     }
 
+    /// Like [`Self::io`], but a lack of descriptors is [`Self::NoDescriptors`]. For calls that have done nothing then.
+    pub(crate) fn io_or_no_descriptors(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> Self {
+        let file = file.to_owned();
+        move |source| match is_out_of_descriptors(&source) {
+            true => Self::NoDescriptors { action, file, source },
+            false => Self::Io { action, file, source },
+        }
+    }
+
     /// Like [`Self::io`], but a full disk is [`Self::NoSpace`], and a lack of descriptors [`Self::NoDescriptors`].
     pub(crate) fn io_or_no_space(action: &'static str, file: &str) -> impl FnOnce(io::Error) -> Self {
         let file = file.to_owned();

@@ -263,7 +263,13 @@ impl FilePageStore {
                 self.pending_pages.store(pending.len(), Ordering::Release);
             }
             writer.ring.object_changed(object);
-            self.home.dir.remove(&name).map_err(PageStoreError::io("remove", &name))?;
+            let removed = self.home.dir.remove(&name);
+            removed.map_err(PageStoreError::io_or_no_descriptors("remove", &name)).inspect_err(|error| {
+                // The same call may be tried again.
+                if matches!(error, PageStoreError::NoDescriptors { .. }) {
+                    self.home.objects.insert(object);
+                }
+            })?;
             last_name = Some(name);
         }
         last_name.map_or(Ok(()), |name| self.home.sync_names(&name))
@@ -584,6 +590,9 @@ impl PageStore for FilePageStore {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod descriptor_tests;
 
 #[cfg(test)]
 mod crash_tests;

@@ -237,7 +237,7 @@ impl Applying {
                     .examine(&*self.store, sources.examine, &|damage| self.settle(sources, damage, &[])),
                 Work::Removals(objects) => self
                     .settle(sources, &Damage::default(), &objects)
-                    .and_then(|()| Ok(self.store.remove_all(&objects)?)),
+                    .and_then(|()| self.remove_objects(&objects)),
                 Work::Cuts(objects) => {
                     self.cut_objects(&objects).and_then(|()| self.end_quarantine_of_cut(sources, &objects))
                 }
@@ -423,9 +423,13 @@ impl Applying {
         sources.receiving.buffer.set_applied(end.point.seq);
         sources.indexing.forget_dead(&end.dead);
         let gone: Vec<_> = end.dead.iter().copied().filter(|object| !sources.exports.keep(*object)).collect();
-        self.store.remove_all(&gone)?;
+        self.remove_objects(&gone)?;
         self.cuts.lock().extend(&end.cut);
-        sources.receiving.give_up_before(log_start)
+        self.context.with_retry(Waiter::Pages, || sources.receiving.give_up_before(log_start))
+    }
+
+    fn remove_objects(&self, objects: &[ObjectId]) -> Result<(), NodeError> {
+        self.context.with_retry(Waiter::Pages, || Ok(self.store.remove_all(objects)?))
     }
 
     /// An active export may read a state from before a cut; an export that begins later does not.

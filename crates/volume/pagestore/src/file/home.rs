@@ -12,9 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use redoubt_storage::{
-    StorageDir, StorageFile, Stream, WriteOptions, is_lost_content, is_out_of_descriptors,
-};
+use redoubt_storage::{StorageDir, StorageFile, Stream, WriteOptions, is_lost_content};
 
 use super::found_lens::{self, Lens};
 use super::growth::{Ends, Growth};
@@ -207,16 +205,7 @@ impl Home {
         let (counters, growth) = (Counters::default(), Growth::default());
         let (found_lens, lost_images) = (OnceLock::new(), OnceLock::new());
         let has_unsynced_names = AtomicBool::new(false);
-        Self {
-            dir,
-            objects,
-            counters,
-            found_lens,
-            growth,
-            lost_images,
-            has_unsynced_names,
-            max_open_files,
-        }
+        Self { dir, objects, counters, found_lens, growth, lost_images, has_unsynced_names, max_open_files }
     }
 
     pub fn file(&self, object: &Arc<Object>) -> Result<Arc<dyn StorageFile>, PageStoreError> {
@@ -296,11 +285,7 @@ impl Home {
     pub fn sync_names(&self, name: &str) -> Result<(), PageStoreError> {
         add(&self.counters.syncs, 1);
         self.has_unsynced_names.store(true, Ordering::Release);
-        self.dir.sync().map_err(|source| match is_out_of_descriptors(&source) {
-            // Nothing was synced, and nothing was lost.
-            true => PageStoreError::io_or_no_space("sync the directory of", name)(source),
-            false => PageStoreError::io("sync the directory of", name)(source),
-        })?;
+        self.dir.sync().map_err(PageStoreError::io_or_no_descriptors("sync the directory of", name))?;
         self.has_unsynced_names.store(false, Ordering::Release);
         Ok(())
     }

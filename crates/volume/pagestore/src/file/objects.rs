@@ -73,8 +73,9 @@ impl Object {
     fn open(&self, dir: &dyn StorageDir) -> Result<Arc<dyn StorageFile>, PageStoreError> {
         let file = dir.open(&self.name).map_err(PageStoreError::read(&self.name, 0))?;
         if self.is_distrusted.load(Ordering::Acquire) {
-            file.sync_data().map_err(PageStoreError::io("sync", &self.name))?;
-            file.drop_cache().map_err(PageStoreError::io("drop the cache of", &self.name))?;
+            file.sync_data().map_err(PageStoreError::io_or_no_descriptors("sync", &self.name))?;
+            file.drop_cache()
+                .map_err(PageStoreError::io_or_no_descriptors("drop the cache of", &self.name))?;
             self.is_distrusted.store(false, Ordering::Release);
         }
         Ok(file)
