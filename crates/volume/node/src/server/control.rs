@@ -262,10 +262,7 @@ impl<'s> Session<'s> {
                 )));
             }
             Some(volume) if !force && (volume.frozen_end().is_some() || volume.freezes()) => {
-                return Err(NodeError::Refused(format!(
-                    "volume {name} is frozen: its log has acknowledged commits that no export has; --force deletes them, \
-                     too"
-                )));
+                return Err(is_frozen(name));
             }
             Some(volume) => {
                 self.node.volumes.lock().remove(name);
@@ -273,6 +270,7 @@ impl<'s> Session<'s> {
                 volume.shut_down();
             }
             None if !source.exists() => return Err(self.no_volume(name)),
+            None if !force && self.node.parking.is_frozen(name) => return Err(is_frozen(name)),
             None => {}
         }
         self.node.unusable.lock().remove(name);
@@ -468,6 +466,12 @@ fn begun(key_file: Option<KeyFile>) -> Reply {
         key_file: path.display().to_string(),
         key_is_new: is_new,
     })
+}
+
+fn is_frozen(name: &str) -> NodeError {
+    NodeError::Refused(format!(
+        "volume {name} is frozen: its log has acknowledged commits that no export has; --force deletes them, too"
+    ))
 }
 
 fn failed(error: &NodeError) -> Reply {

@@ -93,11 +93,10 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::Io`] if directory or address cannot be used; [`NodeError::Refused`] if another node has them.
-    pub fn open(mut options: NodeOptions) -> Result<Arc<Self>, NodeError> {
+    pub fn open(options: NodeOptions) -> Result<Arc<Self>, NodeError> {
         let directory = options.data_directory.join("volumes");
         std::fs::create_dir_all(&directory).map_err(|error| NodeError::io("create", &directory, error))?;
         let locks = lock_directories(&options.data_directory, &directory)?;
-        options.locked_directory = Some(directory);
         let listener = Listener::bind(&options.listen, options.local_users.is_some())?;
         check_exposure(&options, listener.address())?;
         let admission = Admission::new(options.connections.clone());
@@ -170,8 +169,14 @@ impl Node {
             };
             if is_parked {
                 self.unpark(name).or_else(|error| match error {
-                    // Another request opens it.
-                    NodeError::NotNow(_) if self.opening.contains(name) => Ok(()),
+                    // Another request opens it, or has opened it.
+                    NodeError::NotNow(_)
+                        if time::now() < deadline
+                            && !self.opening.is_stopping()
+                            && self.parking.reason(name).is_none() =>
+                    {
+                        Ok(())
+                    }
                     error => Err(error),
                 })?;
             } else if !is_opening {

@@ -10,7 +10,7 @@
 //! Lock: `state` is a leaf; nothing is opened with it held.
 
 use super::Node;
-use crate::error::NodeError;
+use crate::error::{Kind, NodeError};
 use crate::home::Folder;
 use crate::volume::{Identity, Volume};
 use redoubt_sync::thread::{self, JoinHandle};
@@ -21,10 +21,21 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A volume that is not open, as far as it is known.
+#[derive(Clone)]
+pub struct Closed {
+    pub identity: Identity,
+    /// Its random id, if it was open and a server has written to it.
+    pub readable_id: Option<String>,
+    /// Its files were whole when it was closed: after any failure to open it, the next request tries again. Otherwise only
+    /// after a failure that passes, such as a lack of descriptors.
+    pub was_sound: bool,
+}
+
 #[derive(Default)]
 struct Unopened {
-    /// Names of the volumes, with their identities where these can be read.
-    names: BTreeMap<String, Option<Identity>>,
+    /// Names of the volumes. Some cannot be read.
+    names: BTreeMap<String, Option<Closed>>,
     /// Volumes that no thread has begun to open.
     next: VecDeque<String>,
     /// Volumes that are being opened again.
@@ -45,12 +56,15 @@ impl Opening {
     /// Begins to open these volumes of `node`, at most `at_once` at a time.
     pub fn begin(node: &Arc<Node>, names: Vec<String>, at_once: usize) {
         let opening = &node.opening;
-        let identity = |name: &str| Identity::read(&Folder::open(&node.volume_directory(name)).ok()?).ok();
-        let identities: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), identity(name))).collect();
+        let look = |name: &str| {
+            let identity = Identity::read(&Folder::open(&node.volume_directory(name)).ok()?).ok()?;
+            Some(Closed { identity, readable_id: None, was_sound: false })
+        };
+        let closed: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), look(name))).collect();
         let at_once = at_once.min(names.len());
         {
             let mut state = opening.state.lock();
-            state.names = identities;
+            state.names = closed;
             state.next = names.into();
         }
         for _ in 0..at_once {
@@ -70,16 +84,18 @@ impl Opening {
     fn run(&self, node: &Node) {
         while let Some(name) = self.take_next() {
             self.open(node, &name);
+            // Not only when all are open: a node may have more volumes than descriptors.
+            node.park_surplus(|| self.is_stopping());
         }
     }
 
-    /// A volume that was open is going to be opened again. False: the node stops.
-    pub fn enter(&self, name: &str, identity: Identity) -> bool {
+    /// A volume is going to be closed, or opened again. False: the node stops.
+    pub fn enter(&self, name: &str, closed: Closed) -> bool {
         let mut state = self.state.lock();
         if state.is_stopping {
             return false;
         }
-        state.names.insert(name.to_owned(), Some(identity));
+        state.names.insert(name.to_owned(), Some(closed));
         state.reopening += 1;
         true
     }
@@ -116,7 +132,7 @@ impl Opening {
         });
         match opened {
             Ok(volume) => drop(node.volumes.lock().insert(name.to_owned(), volume)),
-            Err(error) if error.is_out_of_descriptors() && self.park(node, name, &error) => {
+            Err(error) if self.park(node, name, &error) => {
                 tracing::warn!(event = "volume_open_waits", volume = name, %error, "volume is opened by the next request");
             }
             Err(error) => {
@@ -128,13 +144,13 @@ impl Opening {
         self.changed.notify_all();
     }
 
-    /// The next request opens the volume. False: its identity is not known.
+    /// The next request opens the volume. False: it would fail again, or its identity is not known.
     fn park(&self, node: &Node, name: &str, error: &NodeError) -> bool {
-        let identity = self.state.lock().names.get(name).cloned().flatten();
-        identity.is_some_and(|identity| {
-            node.parking.put_unopened(name, identity, error);
-            true
-        })
+        let may_pass = error.is_out_of_descriptors() || error.kind() == Kind::Retry;
+        let closed = self.state.lock().names.get(name).cloned().flatten();
+        let Some(closed) = closed.filter(|closed| closed.was_sound || may_pass) else { return false };
+        node.parking.put_unopened(name, closed, error);
+        true
     }
 
     fn take_next(&self) -> Option<String> {
@@ -174,14 +190,14 @@ impl Opening {
     /// Known part of the status of the volumes that are being opened.
     pub fn statuses(&self) -> Vec<VolumeStatus> {
         let state = self.state.lock();
-        let status = |(name, identity): (&String, &Option<Identity>)| {
+        let status = |(name, closed): (&String, &Option<Closed>)| {
             let of = VolumeStatus {
                 name: name.clone(),
                 state: "recovering".to_owned(),
                 reason: "its log is being read".to_owned(),
                 ..VolumeStatus::default()
             };
-            match identity.clone() {
+            match closed.clone().map(|closed| closed.identity) {
                 Some(Identity { volume_id, generation, attached_by, newest_server, .. }) => {
                     VolumeStatus { volume_id, generation, attached_by, newest_server, ..of }
                 }
@@ -189,6 +205,13 @@ impl Opening {
             }
         };
         state.names.iter().map(status).collect()
+    }
+
+    /// Names and random ids of the volumes that were readable when they were closed.
+    pub fn readable(&self) -> Vec<(String, String)> {
+        let state = self.state.lock();
+        let id = |closed: &Option<Closed>| closed.as_ref()?.readable_id.clone();
+        state.names.iter().filter_map(|(name, closed)| Some((name.clone(), id(closed)?))).collect()
     }
 
     /// Opens no more volumes and ends all waits. Returns when those that were begun are open.

@@ -1,7 +1,7 @@
 //! Parking: of the idle volumes, the least recently used ones beyond [`NodeOptions::idle_volumes`] are closed. A parked
 //! volume has no threads and no open files. The next request opens it again, as the next node would.
 //!
-//! An idle volume has no server, export, reader or trace, all that it received is in its page files and plain files, and
+//! An idle volume has no server, export, reader, check or trace, all that it received is in its page files and plain files, and
 //! nothing is wrong with it. So its log holds nothing to recover. Encrypted volumes stay open, because their key may be
 //! away later.
 //!
@@ -10,9 +10,10 @@
 //!
 //! Lock order: the list of volumes, then the parked ones, then the state of [`super::opening`].
 
+use super::opening::Closed;
 use super::{Node, PATIENCE_WITH_NAMES};
 use crate::error::NodeError;
-use crate::volume::{Identity, Volume};
+use crate::volume::Volume;
 use redoubt_sync::thread::JoinHandle;
 use redoubt_sync::{Condvar, Mutex, thread, time};
 use redoubt_wire::control::VolumeStatus;
@@ -28,12 +29,10 @@ const USERS_INTERVAL: Duration = Duration::from_millis(5);
 /// References to a volume that is not in use, besides those of its threads: the list's and this module's.
 const REFERENCES_UNUSED: usize = 2;
 
-/// A volume that is closed, or that could not be opened for lack of descriptors.
+/// A volume that is closed, or that could not be opened for a reason that may pass.
 struct ParkedVolume {
-    identity: Identity,
+    closed: Closed,
     status: VolumeStatus,
-    /// Its random id, if a server has written to it.
-    readable_id: Option<String>,
 }
 
 #[derive(Default)]
@@ -75,7 +74,12 @@ impl Parking {
     }
 
     /// A volume could not be opened, and the next request may be able to.
-    pub fn put_unopened(&self, name: &str, identity: Identity, error: &NodeError) {
+    pub fn put_unopened(&self, name: &str, mut closed: Closed, error: &NodeError) {
+        let identity = &closed.identity;
+        if !closed.was_sound {
+            // Since the node began, it is not known whether a server has written to it.
+            closed.readable_id.get_or_insert_with(|| identity.volume_id.clone());
+        }
         let status = VolumeStatus {
             name: name.to_owned(),
             volume_id: identity.volume_id.clone(),
@@ -86,8 +90,13 @@ impl Parking {
             newest_server: identity.newest_server,
             ..VolumeStatus::default()
         };
-        let readable_id = Some(identity.volume_id.clone());
-        self.parked.lock().insert(name.to_owned(), ParkedVolume { identity, status, readable_id });
+        self.parked.lock().insert(name.to_owned(), ParkedVolume { closed, status });
+    }
+
+    /// It is one of these, and frozen.
+    pub fn is_frozen(&self, name: &str) -> bool {
+        let parked = self.parked.lock();
+        parked.get(name).is_some_and(|parked| parked.closed.identity.frozen_changes_end.is_some())
     }
 
     /// Why a volume is not open.
@@ -119,7 +128,7 @@ impl Parking {
     /// Names and random ids of the parked volumes that can be read.
     pub fn readable(&self) -> Vec<(String, String)> {
         let parked = self.parked.lock();
-        parked.iter().filter_map(|(name, of)| Some((name.clone(), of.readable_id.clone()?))).collect()
+        parked.iter().filter_map(|(name, of)| Some((name.clone(), of.closed.readable_id.clone()?))).collect()
     }
 }
 
@@ -139,9 +148,17 @@ fn run(node: &Weak<Node>, signal: &Signal) {
     }
 }
 
+impl Volume {
+    /// Knowledge of it while it is closed.
+    pub(super) fn closed(&self, was_sound: bool) -> Closed {
+        let readable_id = (!self.is_empty()).then(|| self.volume_id());
+        Closed { identity: self.identity(), readable_id, was_sound }
+    }
+}
+
 impl Node {
     /// Parks the least recently used idle volumes beyond the limit.
-    fn park_surplus(&self, is_stopping: impl Fn() -> bool) {
+    pub(super) fn park_surplus(&self, is_stopping: impl Fn() -> bool) {
         for name in self.surplus() {
             if is_stopping() {
                 return;
@@ -175,19 +192,14 @@ impl Node {
     fn park(&self, name: &str) -> bool {
         let Ok(_reserved) = self.reserve(name, Duration::ZERO) else { return false };
         let Some(volume) = self.volumes.lock().get(name).cloned() else { return false };
-        let parked = ParkedVolume {
-            identity: volume.identity(),
-            status: VolumeStatus {
-                reason: "parked, the next request opens it".to_owned(),
-                ..volume.status()
-            },
-            readable_id: (!volume.is_empty()).then(|| volume.volume_id()),
-        };
+        let status =
+            VolumeStatus { reason: "parked, the next request opens it".to_owned(), ..volume.status() };
+        let closed = volume.closed(true);
         {
             let mut volumes = self.volumes.lock();
             let is_unused = Arc::strong_count(&volume) <= REFERENCES_UNUSED + volume.thread_count()
                 && !self.admission.by_volume().contains_key(name);
-            if !is_unused || !volume.is_idle() || !self.opening.enter(name, volume.identity()) {
+            if !is_unused || !volume.is_idle() || !self.opening.enter(name, closed.clone()) {
                 return false;
             }
             volumes.remove(name);
@@ -197,9 +209,17 @@ impl Node {
         while Arc::strong_count(&volume) > 1 && time::now() < deadline {
             thread::sleep(USERS_INTERVAL);
         }
+        if Arc::strong_count(&volume) > 1 {
+            // Until its users end, its directories are locked, and the next request fails and may be repeated.
+            tracing::warn!(
+                event = "parked_volume_in_use",
+                volume = name,
+                "a volume was closed, and a thread still reads it"
+            );
+        }
         drop(volume);
         let _volumes = self.volumes.lock();
-        self.parking.parked.lock().insert(name.to_owned(), parked);
+        self.parking.parked.lock().insert(name.to_owned(), ParkedVolume { closed, status });
         self.opening.leave(name);
         true
     }
@@ -213,10 +233,10 @@ impl Node {
         {
             let _volumes = self.volumes.lock();
             let mut parked = self.parking.parked.lock();
-            let Some(identity) = parked.get(name).map(|parked| parked.identity.clone()) else {
+            let Some(closed) = parked.get(name).map(|parked| parked.closed.clone()) else {
                 return Ok(());
             };
-            if !self.opening.enter(name, identity) {
+            if !self.opening.enter(name, closed) {
                 return Err(NodeError::NotNow("the node is shutting down".to_owned()));
             }
             parked.remove(name);

@@ -30,10 +30,13 @@ pub struct VolumeReader {
 impl Node {
     /// Volumes that can be read: names and random ids.
     pub fn readable_volumes(&self) -> Vec<(String, String)> {
-        let volumes = self.volumes.lock().clone();
-        let readable = volumes.into_iter().filter(|(_, volume)| !volume.is_empty());
-        let mut readable: Vec<_> = readable.map(|(name, volume)| (name, volume.volume_id())).collect();
-        readable.extend(self.parking.readable());
+        // Together, because volumes move between these lists.
+        let (volumes, mut readable) = {
+            let volumes = self.volumes.lock();
+            (volumes.clone(), [self.parking.readable(), self.opening.readable()].concat())
+        };
+        let open = volumes.into_iter().filter(|(_, volume)| !volume.is_empty());
+        readable.extend(open.map(|(name, volume)| (name, volume.volume_id())));
         readable.sort();
         readable.dedup();
         readable

@@ -66,7 +66,7 @@ impl Node {
     fn take_out(&self, name: &str, old: &Arc<Volume>) -> bool {
         let mut volumes = self.volumes.lock();
         let is_unused = Arc::strong_count(old) <= REFERENCES_UNUSED;
-        if is_unused && self.opening.enter(name, old.identity()) {
+        if is_unused && self.opening.enter(name, old.closed(false)) {
             volumes.remove(name);
             return true;
         }

@@ -158,20 +158,23 @@ impl Volume {
         self.session.is_connected() || self.exports.is_active()
     }
 
-    /// No server, export, reader or trace uses it, all that it received is in its files, and nothing is wrong with it. Its
+    /// No server, export, reader, check or trace uses it, all that it received is in its files, and nothing is wrong with it. Its
     /// key is not needed to open it again.
     pub fn is_idle(&self) -> bool {
         let received = self.receiving.buffer.received().seq;
         let is_used = self.in_use()
             || self.moment.is_kept()
             || self.receiving.retention.has_pins()
-            || self.context.tracer.one_in() > 0;
+            || self.context.tracer.one_in() > 0
+            || self.has_check();
         let is_sound = self.context.condition() == Condition::Running
             && !self.freezes()
             && self.unlocked.is_none()
-            && self.quarantined() == 0;
+            && self.quarantined() == 0
+            && self.indexing.unknown_files().is_empty();
         let is_applied = self.receiving.durable().seq() >= received
             && self.applying.applied().seq() >= received
+            && !self.applying.repairs.has_any()
             && self.plain.wait_executed(received, Some(time::now())) == WaitEnd::Reached;
         !is_used && is_sound && is_applied
     }

@@ -308,7 +308,8 @@ impl Volume {
         }
     }
 
-    fn has_check(&self) -> bool {
+    /// `redoubt volume check` reads it.
+    pub(super) fn has_check(&self) -> bool {
         self.scrub.has_check.load(Ordering::Acquire)
     }
 

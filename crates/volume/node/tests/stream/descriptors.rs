@@ -22,8 +22,8 @@ const OPEN_FILES: usize = DESCRIPTORS as usize / 4;
 /// Files that are open for a moment.
 const MARGIN: usize = 8;
 /// Volumes that stay open while they are idle, and the threads of each.
-const IDLE_VOLUMES: usize = 64;
-const VOLUME_THREADS: usize = 8;
+const IDLE_VOLUMES: usize = OPEN_FILES / 8;
+const VOLUME_THREADS: usize = 9;
 
 /// Descriptors and threads of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,6 +220,62 @@ fn volumes_with_more_tables_than_descriptors_keep_all() {
     println!("after a kill: {:?}", held(node.id(), directory.path()));
 }
 
+/// Sets how many descriptors a node may have.
+fn limit(node: &NodeProcess, current: u64) {
+    let process = rustix::process::Pid::from_raw(node.id() as i32).unwrap();
+    let limit = rustix::process::Rlimit { current: Some(current), maximum: Some(DESCRIPTORS) };
+    rustix::process::prlimit(Some(process), rustix::process::Resource::Nofile, limit).unwrap();
+}
+
+/// The log fills several segments meanwhile, older ones are given up, and tables end.
+#[test]
+fn busy_volume_outlasts_a_lack_of_descriptors() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = NodeProcess::start_with_descriptors(directory.path(), SIZES, DESCRIPTORS);
+    let mut volume = Written::create(&node, "v");
+    let mut client = volume.connect(&node);
+    volume.add(&mut client, 0..40);
+    volume.wait_applied(&node);
+    let mut control = ControlClient::connect(node.address).unwrap();
+    let mut wire = Vec::new();
+    for number in 0..20 {
+        let (path, space) = (table(number), 5 + number);
+        let mut end = MtrWriter::new();
+        end.file(0x90, space, format!("./{path}.ibd").as_bytes());
+        wire.extend(volume.stream.redo(&end));
+        for path in [format!("{path}.ibd"), format!("{path}.frm")] {
+            wire.extend(volume.stream.frame(&StreamFrame::Unlink { path: path.as_bytes() }));
+        }
+    }
+    let piece = vec![7; 16 << 10];
+    let path = format!("{}.frm", table(30));
+    for number in 0..64 {
+        let offset_bytes = number * piece.len() as u64;
+        let write = StreamFrame::Write { path: path.as_bytes(), offset_bytes, data: &piece };
+        wire.extend(volume.stream.frame(&write));
+    }
+    limit(&node, 0);
+    // The node does not take all of it before it has descriptors again.
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| client.send(&wire).unwrap());
+        let waits = wait_for(|| control.status_of("v"), |status| status.state == "waiting");
+        assert_eq!(waits.state, "waiting", "{}", waits.reason);
+        limit(&node, DESCRIPTORS);
+        sending.join().unwrap();
+    });
+    assert!(client.wait_durable(volume.stream.seq));
+    volume.wait_applied(&node);
+    let status = control.status_of("v");
+    assert_eq!(status.state, "attached", "{}", status.reason);
+    let request = Request::FetchTail { volume: "v".to_owned(), path, from_bytes: 0 };
+    assert!(control.file(&request).unwrap() == piece.repeat(64));
+    let mut pages = PageClient::connect(node.address, "v", volume.generation).unwrap();
+    for number in 0..40 {
+        let file = pages.open(volume.stream.seq, &format!("{}.ibd", table(number))).unwrap();
+        assert_eq!(file.is_some(), number >= 20, "{number}");
+    }
+}
+
 #[test]
 fn volume_outlasts_a_lack_of_descriptors() {
     let directory = tempfile::tempdir().unwrap();
@@ -229,13 +285,8 @@ fn volume_outlasts_a_lack_of_descriptors() {
     volume.add(&mut client, 0..40);
     volume.wait_applied(&node);
     let mut control = ControlClient::connect(node.address).unwrap();
-    let process = rustix::process::Pid::from_raw(node.id() as i32).unwrap();
-    let limit = |current: u64| {
-        let limit = rustix::process::Rlimit { current: Some(current), maximum: Some(DESCRIPTORS) };
-        rustix::process::prlimit(Some(process), rustix::process::Resource::Nofile, limit).unwrap();
-    };
     // Not even the first number is free.
-    limit(0);
+    limit(&node, 0);
     let mut wire = Vec::new();
     for number in 40..60 {
         let path = format!("{}.frm", table(number));
@@ -246,7 +297,7 @@ fn volume_outlasts_a_lack_of_descriptors() {
     let waits = wait_for(|| control.status_of("v"), |status| status.state == "waiting");
     assert_eq!(waits.state, "waiting", "{}", waits.reason);
     assert!(waits.reason.contains("LimitNOFILE"), "{}", waits.reason);
-    limit(DESCRIPTORS);
+    limit(&node, DESCRIPTORS);
     assert!(client.wait_durable(volume.stream.seq));
     let runs = wait_for(|| control.status_of("v"), |status| status.state == "attached");
     assert_eq!(runs.state, "attached", "{}", runs.reason);
@@ -282,4 +333,36 @@ fn parked_volume_is_listed_opened_and_deleted() {
     assert_eq!(attached.generation, before.generation + 1);
     let former = hello(Role::Log, &names[2], before.generation, 1, before.stream.seq);
     assert_ne!(connect(node.address, &former).unwrap().1.status, Status::Accepted);
+}
+
+#[test]
+fn parked_volume_that_does_not_open_once_is_not_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = NodeProcess::start_with_descriptors(directory.path(), SIZES, DESCRIPTORS);
+    let mut volumes = Vec::new();
+    create_until(&node, &mut volumes, IDLE_VOLUMES + 1, 1);
+    let mut control = ControlClient::connect(node.address).unwrap();
+    let parked = wait_for(
+        || control.status_of_all().into_iter().find(|of| of.reason.starts_with("parked")),
+        Option::is_some,
+    );
+    let name = parked.unwrap().name;
+    let volume = volumes.iter().find(|volume| volume.name == name).unwrap();
+    let (own, away) = (directory.path().join("volumes").join(&name), directory.path().join("away"));
+    std::fs::rename(&own, &away).unwrap();
+    let attach =
+        Request::Attach { volume: name.clone(), who: "test".to_owned(), server: None, seen_generation: None };
+    for _ in 0..2 {
+        match control.ask(&attach).unwrap() {
+            Reply::Failed { retry, message } => {
+                assert!(retry && message.contains("cannot be opened now"), "{message}")
+            }
+            reply => panic!("{reply:?}"),
+        }
+        let status = control.status_of(&name);
+        assert_eq!(status.state, "waiting", "{}", status.reason);
+    }
+    std::fs::rename(&away, &own).unwrap();
+    volume.check(&node, 1);
+    assert_eq!(control.attach(&name).generation, volume.generation + 1);
 }

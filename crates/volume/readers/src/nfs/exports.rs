@@ -434,12 +434,14 @@ impl Exports {
         if let Some(export) = lock(&self.live).get(&key) {
             return Ok(Arc::clone(export));
         }
+        // Asked before and after, because a volume may be opened, or closed for a while, meanwhile.
+        let was_opening = self.volumes.is_opening();
         let listed = self.volumes.list().into_iter().find(|listed| listed.volume_id == key.volume_id);
         match listed {
             Some(listed) => self
                 .open_live(&listed.name)
                 .map_err(|error| error.map_or(Errno(libc::ESTALE), |error| error.errno())),
-            None if self.volumes.is_opening() => Err(Errno(libc::EAGAIN)),
+            None if was_opening || self.volumes.is_opening() => Err(Errno(libc::EAGAIN)),
             // Not stale: a client would give up the handle, and the volume may be available again after a restart of
             // the node.
             None if self.volumes.has_unusable() => Err(Errno(libc::EIO)),
@@ -468,8 +470,9 @@ impl Exports {
 
     /// Removes the export of a deleted volume.
     fn forget_if_gone(&self, export: &Export) {
+        let was_opening = self.volumes.is_opening();
         let is_there = self.volumes.list().iter().any(|listed| listed.volume_id == export.key.volume_id);
-        if !is_there && !self.volumes.is_opening() {
+        if !is_there && !was_opening && !self.volumes.is_opening() {
             lock(&self.live).remove(&export.key);
         }
     }
