@@ -217,6 +217,8 @@ fn a_failed_write_of_a_file_that_is_closed_is_reported_and_no_reason_to_try_agai
 }
 
 const FILES: u32 = 4;
+const VERSIONS: u8 = 12;
+const CHECKPOINTS_MAX: usize = 200;
 
 /// Changes are executed in rising versions while pages take the descriptors of the plain files, and a checkpoint is made
 /// now and then. Returns the disk after a power cut, and the version of the last checkpoint.
@@ -241,7 +243,7 @@ fn run_checkpoints(seed: u64) -> (SimDisk, u8) {
     let executed = Arc::new(AtomicU8::new(0));
     let (to, version_executed) = (Arc::clone(&store), Arc::clone(&executed));
     let executing = thread::spawn(move || {
-        for version in 1..=12 {
+        for version in 1..=VERSIONS {
             for file in 0..FILES {
                 if to.execute(&write(file, 0, &[version; 600])).is_err() {
                     return;
@@ -251,13 +253,16 @@ fn run_checkpoints(seed: u64) -> (SimDisk, u8) {
         }
     });
     let mut checkpoint = 0;
-    for _ in 0..8 {
+    for _ in 0..CHECKPOINTS_MAX {
         thread::yield_now();
         let version = executed.load(Ordering::Acquire);
         if store.sync().is_err() {
             break;
         }
         checkpoint = version;
+        if version == VERSIONS {
+            break;
+        }
     }
     executing.join().unwrap();
     others.join().unwrap();
@@ -277,5 +282,6 @@ fn checkpoint_has_plain_files_whose_descriptors_others_took() {
             assert!(oldest >= Some(checkpoint), "seed {seed}, file {file}: {oldest:?}, not {checkpoint}");
         }
     }
-    assert!(versions > 100, "{versions}: checkpoints were of no versions");
+    // Half of the runs have no power cut before the last version.
+    assert!(versions > 100 * u64::from(VERSIONS), "{versions}: checkpoints were of no versions");
 }

@@ -74,8 +74,11 @@ pub fn serve(node: &Arc<Node>, stream: &dyn Connection) -> Result<(), NodeError>
     let result = session.run();
     session.end_export();
     session.end_trace();
-    if let Some((import, _busy)) = session.import.take() {
+    if let Some((import, busy)) = session.import.take() {
         let _ = node.remove_directory(import.path());
+        // Before the next user of the name comes.
+        drop(import);
+        drop(busy);
     }
     result
 }
