@@ -265,7 +265,7 @@ impl<'s> Session<'s> {
                 )));
             }
             Some(volume) if !force && (volume.frozen_end().is_some() || volume.freezes()) => {
-                return Err(is_frozen(name));
+                return Err(frozen(name));
             }
             Some(volume) => {
                 self.node.volumes.lock().remove(name);
@@ -273,7 +273,7 @@ impl<'s> Session<'s> {
                 volume.shut_down();
             }
             None if !source.exists() => return Err(self.no_volume(name)),
-            None if !force && self.node.parking.is_frozen(name) => return Err(is_frozen(name)),
+            None if !force && self.node.parking.is_frozen(name) => return Err(frozen(name)),
             None => {}
         }
         self.node.unusable.lock().remove(name);
@@ -471,7 +471,7 @@ fn begun(key_file: Option<KeyFile>) -> Reply {
     })
 }
 
-fn is_frozen(name: &str) -> NodeError {
+fn frozen(name: &str) -> NodeError {
     NodeError::Refused(format!(
         "volume {name} is frozen: its log has acknowledged commits that no export has; --force deletes them, too"
     ))

@@ -445,10 +445,11 @@ impl Applying {
         let names = self.checkpoint().names;
         for object in objects {
             let len_bytes = names.len_bytes_of_object(*object);
-            let stored_bytes = match self.store.len_bytes(*object) {
-                Err(PageStoreError::NoSuchObject { .. }) => 0,
-                stored => stored?,
-            };
+            let stored_bytes =
+                self.context.with_retry(Waiter::Pages, || match self.store.len_bytes(*object) {
+                    Err(PageStoreError::NoSuchObject { .. }) => Ok(0),
+                    stored => Ok(stored?),
+                })?;
             if names.object(*object).is_none() {
                 continue;
             }

@@ -303,6 +303,8 @@ impl Indexing {
                     Ok(Ok(())) => add(&self.context.counters.chains_built_early, 1),
                     // Applying finds the same, and sets the page aside.
                     Ok(Err(NodeError::Page { .. })) | Err(_) => {}
+                    // Applying builds it, when a descriptor is free.
+                    Ok(Err(error)) if error.is_out_of_descriptors() => {}
                     Ok(Err(error)) if alive() => return Err(error),
                     Ok(Err(_)) => {}
                 }
