@@ -23,6 +23,8 @@ struct Made {
     files: Mutex<Files>,
     is_deleted: Mutex<bool>,
     is_unusable: Mutex<bool>,
+    /// The next list is made while the volume is opened, which ends with the list.
+    is_opening: Mutex<bool>,
     moments: AtomicU64,
 }
 
@@ -95,14 +97,15 @@ struct Node(Arc<Made>);
 
 impl Volumes for Node {
     fn list(&self) -> Vec<Listed> {
-        if *self.0.is_deleted.lock().unwrap() {
+        let was_opening = std::mem::take(&mut *self.0.is_opening.lock().unwrap());
+        if was_opening || *self.0.is_deleted.lock().unwrap() {
             return Vec::new();
         }
         vec![Listed { name: "shop".to_owned(), volume_id: VOLUME_ID }]
     }
 
     fn is_opening(&self) -> bool {
-        false
+        *self.0.is_opening.lock().unwrap()
     }
 
     fn has_unusable(&self) -> bool {
@@ -265,8 +268,10 @@ fn a_moment_is_held_once_and_given_up() {
     }
     assert_eq!(exports.mount("/none").err(), Some(MountError::NoSuch));
     assert_eq!(exports.mount("/shop/ibdata1").err(), Some(MountError::NotADirectory));
-    *made.is_deleted.lock().unwrap() = true;
     let live = Handle { export: ExportKey { moment: 0, ..root.export }, ..root };
+    *made.is_opening.lock().unwrap() = true;
+    assert_eq!(exports.find(&live).err(), Some(Errno(libc::EAGAIN)));
+    *made.is_deleted.lock().unwrap() = true;
     assert_eq!(exports.find(&live).err(), Some(Errno(libc::ESTALE)));
     // It may be the one that could not be opened, and will be there again.
     *made.is_unusable.lock().unwrap() = true;
