@@ -550,7 +550,7 @@ impl<M: Media> Shared<M> {
         if appender.room() < MIN_ROOM {
             return Ok(());
         }
-        let Appender { active, at, end_seq } = &mut *appender;
+        let Appender { active, at, end_seq, .. } = &mut *appender;
         let header = RecordHeader {
             epoch: active.epoch,
             seq: *end_seq,
