@@ -71,9 +71,13 @@ fn outlast_lacks(open: impl Fn(Arc<dyn StorageDir>, &Path) -> Box<dyn LogDevice>
     for round in 0..2 {
         written.append(2 * LONG).unwrap();
         written.append_some();
+        if round == 1 {
+            // Makes spares.
+            written.log.discard_before(written.log.end()).unwrap();
+        }
         let lack = NoDescriptors::begin();
         written.append_some();
-        // Fills the segment. The first time, there is no spare for the next one. That closes all idle files.
+        // Fills the segment. The first time, there is no spare for the next one. A failure closes all idle files.
         match written.append(LONG) {
             Ok(()) => assert_eq!(round, 1),
             failed => is_retry(failed),
@@ -88,7 +92,7 @@ fn outlast_lacks(open: impl Fn(Arc<dyn StorageDir>, &Path) -> Box<dyn LogDevice>
         written.append(LONG).unwrap();
         written.append_some();
         written.check();
-        // Makes spares, which the next round uses, and removes the segments beyond these.
+        // Makes spares, and removes the segments beyond these.
         written.log.discard_before(written.log.end()).unwrap();
         written.check();
     }
