@@ -11,7 +11,7 @@
 //! * Syncs of one file run one after the other, because the system reports a failed write-back to one sync only. After a
 //!   failed one, every later write and sync of the file fails, also if the budget has called the failed one.
 //! * If all open files are in use, the limit is exceeded: the caller never waits for another one. The excess is at most
-//!   the number of threads that use files, and of files without a name.
+//!   the number of threads that use files, and of files without a name. The next open, or [`FileBudget::trim`], closes it.
 //! * If all idle files have unsynced writes, a thread of the budget syncs and closes some, and the limit is exceeded by
 //!   its [`EXCESS_PART`] until then: the caller does not wait for the disk of another directory. Only beyond that it does.
 //! * If the system has no descriptor left, idle files are closed, and the call is repeated for a bounded time.
@@ -36,8 +36,8 @@ use slot::{Closing, Slot};
 
 /// Files that one call closes at most. More than one only after the limit was exceeded.
 const CLOSED_AT_ONCE: usize = 16;
-/// Files with unsynced writes that one call tries to close.
-const SYNCED_AT_ONCE: usize = 4;
+/// Files that one call syncs to close one.
+const SYNCED_AT_ONCE: u64 = 4;
 /// How long an open is repeated while the system has no descriptor left, and the pause between two attempts.
 const OPEN_PATIENCE: Duration = Duration::from_secs(3);
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
@@ -46,7 +46,7 @@ const EXCESS_PART: usize = 16;
 /// Of a key in the queue: the file had unsynced writes. Such keys come after all others.
 const UNSYNCED: u64 = 1 << 63;
 
-const _: () = assert!(SYNCED_AT_ONCE <= CLOSED_AT_ONCE && CLOSED_AT_ONCE > 1);
+const _: () = assert!(SYNCED_AT_ONCE <= CLOSED_AT_ONCE as u64 && CLOSED_AT_ONCE > 1);
 const _: () = assert!(OPEN_PAUSE.as_millis() * 2 <= OPEN_PATIENCE.as_millis());
 
 /// A bound on open files. See the module's documentation.
@@ -111,6 +111,19 @@ impl FileBudget {
     pub fn hold(self: &Arc<Self>, count: usize) -> HeldDescriptors {
         self.take(count);
         HeldDescriptors { budget: Arc::clone(self), count }
+    }
+
+    /// Closes files if more are open than the limit says: files that were in use have exceeded it. Waits for no disk.
+    pub fn trim(self: &Arc<Self>) {
+        for _ in 0..CLOSED_AT_ONCE {
+            if self.open_files() <= self.limit {
+                return;
+            }
+            if !self.close_synced() {
+                self.begin_syncing();
+                return;
+            }
+        }
     }
 
     fn tick(&self) -> u64 {
@@ -220,7 +233,11 @@ impl FileBudget {
                     is_closed = true;
                 }
                 Closing::Unsynced => self.insert(&slot, UNSYNCED),
-                Closing::InUse => in_use.push(slot),
+                // The next call begins with other files.
+                Closing::InUse => {
+                    slot.note_use();
+                    in_use.push(slot);
+                }
                 Closing::NotOpen => {}
             }
         }
@@ -229,23 +246,32 @@ impl FileBudget {
     }
 
     fn close_unsynced(&self) -> bool {
-        let mut in_use = Vec::new();
+        let (mut left_open, mut syncs) = (Vec::new(), 0);
         let mut is_closed = false;
         while !is_closed
-            && in_use.len() < SYNCED_AT_ONCE
+            && syncs < SYNCED_AT_ONCE
             && let Some(slot) = self.take_oldest(UNSYNCED)
         {
-            self.synced.fetch_add(1, Ordering::Relaxed);
             match slot.sync_and_close() {
                 Closing::Closed(permits) => {
+                    syncs += 1;
                     self.note_closed(permits);
                     is_closed = true;
                 }
-                Closing::Unsynced | Closing::InUse => in_use.push(slot),
+                Closing::Unsynced => {
+                    syncs += 1;
+                    left_open.push(slot);
+                }
+                // Costs no sync: files whose disk hangs must not hide those of other disks.
+                Closing::InUse => {
+                    slot.note_use();
+                    left_open.push(slot);
+                }
                 Closing::NotOpen => {}
             }
         }
-        in_use.iter().for_each(|slot| self.insert_if_open(slot, UNSYNCED));
+        self.synced.fetch_add(syncs, Ordering::Relaxed);
+        left_open.iter().for_each(|slot| self.insert_if_open(slot, UNSYNCED));
         is_closed
     }
 

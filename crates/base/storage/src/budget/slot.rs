@@ -124,7 +124,8 @@ impl Slot {
         self.writes.load(Ordering::Acquire) != self.synced.load(Ordering::Acquire)
     }
 
-    fn note_use(&self) {
+    /// It is used now.
+    pub fn note_use(&self) {
         self.last_used.store(self.shared.budget.tick(), Ordering::Relaxed);
     }
 

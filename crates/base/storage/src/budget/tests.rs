@@ -238,6 +238,26 @@ fn files_in_use_exceed_the_limit_and_wait_for_nothing() {
     assert_eq!(budget.open_files(), 6, "files are closed when another one is opened");
     let _another = dir.create("another").unwrap();
     assert_eq!(budget.open_files(), 2);
+    let uses: Vec<_> = slots.iter().map(|slot| slot.open().unwrap()).collect();
+    budget.trim();
+    assert!(budget.open_files() >= 6);
+    drop(uses);
+    budget.trim();
+    assert_eq!(budget.open_files(), 2);
+}
+
+#[test]
+fn files_that_are_held_open_are_not_looked_at_first() {
+    let (disk, budget) = (SimDisk::new(1), FileBudget::new(8));
+    let dir = dir(&disk, "a", &budget);
+    let held: Vec<_> = (0..4).map(|n| dir.create(&format!("held{n}")).unwrap()).collect();
+    let open: Vec<_> = held.iter().map(|file| file.hold_open().unwrap()).collect();
+    let _idle: Vec<_> = (0..6).map(|n| dir.create(&n.to_string()).unwrap()).collect();
+    assert_eq!(budget.open_files(), 8);
+    let oldest = budget.take_oldest(0).unwrap();
+    assert!(matches!(oldest.try_close(), Closing::Closed(1)), "a file that is held is the first again");
+    budget.note_closed(1);
+    drop(open);
 }
 
 #[test]
@@ -348,14 +368,23 @@ struct HungFile(Arc<dyn StorageFile>, Arc<Gate>);
 struct Gate {
     is_open: Mutex<bool>,
     opened: redoubt_sync::Condvar,
+    /// Syncs that wait.
+    waiting: AtomicUsize,
 }
 
 impl Gate {
     fn wait(&self) {
         let mut is_open = self.is_open.lock();
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         while !*is_open {
             self.opened.wait(&mut is_open);
         }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn open(&self) {
+        *self.is_open.lock() = true;
+        self.opened.notify_all();
     }
 }
 
@@ -437,11 +466,33 @@ fn hung_disk_does_not_hold_up_opens_on_another_one() {
         files
     });
     others.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
-    *gate.is_open.lock() = true;
-    gate.opened.notify_all();
+    gate.open();
     let _others = open.join().unwrap();
     while budget.open_files() > budget.limit() - budget.limit() / EXCESS_PART {
         thread::yield_now();
     }
     files.iter().for_each(|file| assert_eq!(read(&**file), b"content"));
+}
+
+#[test]
+fn files_in_a_hung_sync_hide_no_unsynced_file_of_another_disk() {
+    let (gate, budget) = (Arc::new(Gate::default()), FileBudget::new(16));
+    let hung = BudgetDir::new(Arc::new(HungDir(SimDisk::new(1), Arc::clone(&gate))), &budget);
+    let files: Vec<_> = (0..2 * SYNCED_AT_ONCE).map(|n| hung.create(&n.to_string()).unwrap()).collect();
+    files.iter().for_each(|file| file.write_at(0, b"content").unwrap());
+    assert!(!budget.close_synced(), "all have unsynced writes");
+    let other = dir(&SimDisk::new(2), "a", &budget);
+    let closes = std::thread::scope(|scope| {
+        files.iter().for_each(|file| drop(scope.spawn(|| file.sync_data())));
+        while gate.waiting.load(Ordering::Relaxed) < files.len() {
+            thread::yield_now();
+        }
+        let file = other.create("1").unwrap();
+        file.write_at(0, b"unsynced").unwrap();
+        // Before any assertion, because a failed one would leave the syncs waiting.
+        let closes = [budget.close_one(), other.is_open("1")];
+        gate.open();
+        closes
+    });
+    assert_eq!((closes, budget.syncs()), ([true, false], 1));
 }
