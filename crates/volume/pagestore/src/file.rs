@@ -509,8 +509,10 @@ impl PageStore for FilePageStore {
         let object = self.home.objects.get(object)?;
         let file = self.file(&object)?;
         // Before the sync: what is written during it is not covered.
-        object.has_unsynced.store(false, Ordering::Release);
-        self.home.sync_file(&*file, &object.name).map_err(|error| self.note(error))?;
+        let had_unsynced = object.has_unsynced.swap(false, Ordering::AcqRel);
+        let synced = self.home.sync_file(&*file, &object.name);
+        object.has_unsynced.fetch_or(had_unsynced && synced.is_err(), Ordering::AcqRel);
+        synced.map_err(|error| self.note(error))?;
         self.home.objects.may_be_closed(&object);
         Ok(())
     }

@@ -5,7 +5,7 @@ use redoubt_test_support::NoDescriptors;
 
 use super::*;
 
-redoubt_test_support::children!(pages_removed_without_descriptors);
+redoubt_test_support::children!(pages_removed_without_descriptors, pages_synced_without_descriptors);
 
 /// A child process without any descriptor left.
 fn pages_removed_without_descriptors() {
@@ -41,5 +41,38 @@ fn pages_removed_without_descriptors() {
 #[test]
 fn tables_are_removed_after_a_lack_of_descriptors() {
     let status = redoubt_test_support::child::command("pages_removed_without_descriptors").status().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+/// A child process that has only read a file when there is no descriptor left to sync it.
+fn pages_synced_without_descriptors() {
+    let place = tempfile::tempdir().unwrap();
+    let open = || {
+        let dir = BudgetDir::new(Arc::new(RealDir::open(place.path()).unwrap()), &FileBudget::new(1000));
+        FilePageStore::open_on(Arc::new(dir), None, FilePageStoreOptions::default()).unwrap()
+    };
+    let object = ObjectId(1);
+    let write = [PageWrite { object, page_no: 0, page: &[1; 4096] }];
+    {
+        let store = open();
+        store.create(object).unwrap();
+        store.write_batch(&write).unwrap();
+        store.seal().unwrap();
+    }
+    let store = open();
+    store.read_page(object, 0, &mut [0; 4096]).unwrap();
+    let lack = NoDescriptors::begin();
+    // This closes the file.
+    assert_eq!(store.create(ObjectId(2)).unwrap_err().kind(), ErrorKind::Retry);
+    let error = store.synced_len_bytes(object, 0).unwrap_err();
+    assert!(matches!(error, PageStoreError::NoDescriptors { .. }), "{error}");
+    drop(lack);
+    store.write_batch(&write).unwrap();
+    assert_eq!(store.synced_len_bytes(object, 0).unwrap(), 4096);
+}
+
+#[test]
+fn sync_that_finds_no_descriptor_does_not_end_the_store() {
+    let status = redoubt_test_support::child::command("pages_synced_without_descriptors").status().unwrap();
     assert!(status.success(), "{status}");
 }

@@ -279,7 +279,7 @@ impl Home {
 
     pub fn sync_file(&self, file: &dyn StorageFile, name: &str) -> Result<(), PageStoreError> {
         add(&self.counters.syncs, 1);
-        file.sync_data().map_err(PageStoreError::io("sync", name))
+        file.sync_data().map_err(PageStoreError::io_or_no_descriptors("sync", name))
     }
 
     pub fn sync_names(&self, name: &str) -> Result<(), PageStoreError> {
