@@ -346,7 +346,13 @@ impl StoredFiles {
             return Ok(());
         }
         match state.newer.as_mut().filter(|newer| !newer.is_long()) {
-            Some(newer) => newer.append(&self.context.own, &entries)?,
+            Some(newer) => {
+                if let Err(error) = newer.append(&self.context.own, &entries) {
+                    // After a failed sync, no write to this file may succeed any more. The next try writes a list.
+                    state.newer = None;
+                    return Err(error);
+                }
+            }
             None => {
                 let mut list = state.list.clone();
                 list.pages.extend(entries);

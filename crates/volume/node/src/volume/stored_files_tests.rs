@@ -7,7 +7,7 @@ use redoubt_page::SpaceFlags;
 use redoubt_pagestore::{FilePageStore, FilePageStoreOptions, PageProtection, PageWrite};
 use redoubt_redo::SpaceId;
 use redoubt_storage::sim::{Fault, OpKind, SimDisk};
-use redoubt_storage::{StorageDir, StorageFile};
+use redoubt_storage::{BudgetDir, FileBudget, StorageDir, StorageFile};
 use redoubt_wire::Seq;
 use redoubt_wire::stream::FileKind;
 use std::io;
@@ -110,7 +110,10 @@ impl Fixture {
 
     /// The list of a process that starts.
     fn open(&self) -> StoredFiles {
-        let own: Arc<dyn StorageDir> = Arc::new(self.disk.subdirectory("own"));
+        self.open_on(Arc::new(self.disk.subdirectory("own")))
+    }
+
+    fn open_on(&self, own: Arc<dyn StorageDir>) -> StoredFiles {
         let options = NodeOptions::new("own".into(), String::new());
         StoredFiles::new(&Arc::new(Context::new("v", Folder::new(own, Path::new("own")), &options)))
     }
@@ -347,6 +350,24 @@ fn newer_lengths_after_a_failed_list_go_to_the_next_one() {
     fixture.grow(&stored_files, PAGES + 3);
     assert_eq!(fixture.listed(), PAGES + 3);
     assert!(fixture.own(newer::FILE_NAME) == before, "it went to a list");
+}
+
+#[test]
+fn newer_lengths_that_met_a_full_disk_go_to_the_next_list() {
+    let fixture = Fixture::new("d/t.ibd", 5);
+    let own = BudgetDir::new(Arc::new(fixture.disk.subdirectory("own")), &FileBudget::new(8));
+    let stored_files = fixture.open_on(Arc::new(own));
+    fixture.check(&stored_files);
+    fixture.grow(&stored_files, PAGES + 1);
+    fixture.grow(&stored_files, PAGES + 2);
+    let (name, error) = (format!("own/{}", newer::FILE_NAME), io::ErrorKind::StorageFull);
+    fixture.disk.inject(Fault { kind: OpKind::Sync, name, skip: 0, error });
+    let lens = [(fixture.object, u64::from(PAGES + 3) * PAGE_LEN as u64)];
+    assert_eq!(stored_files.grown(&lens).unwrap_err().kind(), crate::error::Kind::Retry);
+    assert_eq!(fixture.disk.clear_faults(), 0);
+    // There is room again.
+    stored_files.grown(&lens).unwrap();
+    assert_eq!(fixture.listed(), PAGES + 3);
 }
 
 #[test]
