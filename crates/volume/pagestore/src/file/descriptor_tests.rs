@@ -52,23 +52,22 @@ fn pages_synced_without_descriptors() {
         FilePageStore::open_on(Arc::new(dir), None, FilePageStoreOptions::default()).unwrap()
     };
     let object = ObjectId(1);
-    let write = [PageWrite { object, page_no: 0, page: &[1; 4096] }];
     {
         let store = open();
         store.create(object).unwrap();
-        store.write_batch(&write).unwrap();
-        store.seal().unwrap();
+        store.write_raw(object, 0, &[1; 4096]).unwrap();
+        store.sync_object(object).unwrap();
     }
     let store = open();
-    store.read_page(object, 0, &mut [0; 4096]).unwrap();
+    assert_eq!(store.read_raw(object, 0, &mut [0; 4096]).unwrap(), 4096);
     let lack = NoDescriptors::begin();
     // This closes the file.
     assert_eq!(store.create(ObjectId(2)).unwrap_err().kind(), ErrorKind::Retry);
     let error = store.synced_len_bytes(object, 0).unwrap_err();
     assert!(matches!(error, PageStoreError::NoDescriptors { .. }), "{error}");
     drop(lack);
-    store.write_batch(&write).unwrap();
-    assert_eq!(store.synced_len_bytes(object, 0).unwrap(), 4096);
+    store.write_raw(object, 4096, &[2; 4096]).unwrap();
+    assert_eq!(store.synced_len_bytes(object, 0).unwrap(), 8192);
 }
 
 #[test]
