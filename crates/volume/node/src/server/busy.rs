@@ -40,6 +40,10 @@ impl Node {
                 )));
             }
         }
+        // The former holder of the name may have begun to open the volume.
+        if self.opening.contains(name) {
+            return Err(self.opening.not_now(name));
+        }
         busy.push(name.to_owned());
         Ok(BusyName { node: self, name: name.to_owned() })
     }

@@ -16,6 +16,7 @@ mod notices;
 mod opening;
 mod pace;
 mod page;
+mod parked;
 mod parking;
 mod reading;
 mod reopening;
@@ -156,8 +157,10 @@ impl Node {
     /// [`NodeError::NotNow`] if it is still being opened; [`NodeError::Refused`] if there is none that can be used.
     fn volume(&self, name: &str, patience: Duration) -> Result<Arc<Volume>, NodeError> {
         let deadline = time::now() + patience;
+        let rest = || deadline.saturating_duration_since(time::now());
+        let mut has_asked = false;
         loop {
-            self.opening.wait_for(name, deadline.saturating_duration_since(time::now()))?;
+            self.opening.wait_for(name, rest())?;
             let (is_parked, is_opening) = {
                 let volumes = self.volumes.lock();
                 if let Some(volume) = volumes.get(name).cloned() {
@@ -168,17 +171,15 @@ impl Node {
                 (self.parking.contains(name), self.opening.contains(name))
             };
             if is_parked {
-                self.unpark(name).or_else(|error| match error {
+                if has_asked && let Some(reason) = self.parking.failure(name) {
+                    return Err(NodeError::NotNow(format!("volume {name} cannot be opened now: {reason}")));
+                }
+                match self.unpark(name, rest(), false) {
+                    Ok(()) => has_asked = true,
                     // Another request opens it, or has opened it.
-                    NodeError::NotNow(_)
-                        if time::now() < deadline
-                            && !self.opening.is_stopping()
-                            && self.parking.reason(name).is_none() =>
-                    {
-                        Ok(())
-                    }
-                    error => Err(error),
-                })?;
+                    Err(NodeError::NotNow(_)) if !rest().is_zero() && !self.opening.is_stopping() => {}
+                    Err(error) => return Err(error),
+                }
             } else if !is_opening {
                 return Err(NodeError::Refused(self.why_no_volume(name)));
             }

@@ -17,9 +17,10 @@ use redoubt_sync::thread::{self, JoinHandle};
 use redoubt_sync::{Condvar, Mutex, time};
 use redoubt_wire::control::VolumeStatus;
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A volume that is not open, as far as it is known.
 #[derive(Clone)]
@@ -30,6 +31,42 @@ pub struct Closed {
     /// Its files were whole when it was closed: after any failure to open it, the next request tries again. Otherwise only
     /// after a failure that passes, such as a lack of descriptors.
     pub was_sound: bool,
+    /// Its status when it was closed; `None`: this node has not opened it.
+    pub status: Option<Arc<VolumeStatus>>,
+    /// From then on, the time that it is closed was not added to the state of its scrub.
+    pub closed_at: Instant,
+    /// When its next pass of the scrub is due.
+    pub scrub_due_at: Option<Instant>,
+    /// It is opened for that.
+    pub is_scrub_turn: bool,
+    /// Times that it could not be opened since.
+    pub failures: u32,
+}
+
+impl Closed {
+    /// A volume that was closed now, and perhaps may be opened again.
+    pub fn new(identity: Identity, readable_id: Option<String>, was_sound: bool) -> Self {
+        Self {
+            identity,
+            readable_id,
+            was_sound,
+            status: None,
+            closed_at: time::now(),
+            scrub_due_at: None,
+            is_scrub_turn: false,
+            failures: 0,
+        }
+    }
+}
+
+/// Identity of a volume that was not opened yet.
+fn look(node: &Node, name: &str) -> io::Result<Closed> {
+    let read = || Identity::read(&Folder::open(&node.volume_directory(name))?);
+    let identity = read().map_err(|error| match error {
+        NodeError::Io { source, .. } => source,
+        error => io::Error::other(error),
+    })?;
+    Ok(Closed::new(identity, None, false))
 }
 
 #[derive(Default)]
@@ -56,11 +93,8 @@ impl Opening {
     /// Begins to open these volumes of `node`, at most `at_once` at a time.
     pub fn begin(node: &Arc<Node>, names: Vec<String>, at_once: usize) {
         let opening = &node.opening;
-        let look = |name: &str| {
-            let identity = Identity::read(&Folder::open(&node.volume_directory(name)).ok()?).ok()?;
-            Some(Closed { identity, readable_id: None, was_sound: false })
-        };
-        let closed: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), look(name))).collect();
+        let known = |name: &String| (name.clone(), look(node, name).ok());
+        let closed: BTreeMap<_, _> = names.iter().map(known).collect();
         let at_once = at_once.min(names.len());
         {
             let mut state = opening.state.lock();
@@ -131,25 +165,44 @@ impl Opening {
             Err(NodeError::Stopped(reason.to_owned()))
         });
         match opened {
-            Ok(volume) => drop(node.volumes.lock().insert(name.to_owned(), volume)),
-            Err(error) if self.park(node, name, &error) => {
-                tracing::warn!(event = "volume_open_waits", volume = name, %error, "volume is opened by the next request");
+            Ok(volume) => {
+                if let Some(closed) = self.known(name) {
+                    volume.count_closed_time(time::elapsed(closed.closed_at));
+                    if closed.is_scrub_turn {
+                        volume.hurry_scrub();
+                    }
+                }
+                drop(node.volumes.lock().insert(name.to_owned(), volume));
             }
-            Err(error) => {
-                tracing::error!(event = "volume_open_failed", volume = name, %error, "volume cannot be opened");
-                node.unusable.lock().insert(name.to_owned(), error.to_string());
-            }
+            Err(error) => self.note_failure(node, name, &error),
         }
         self.state.lock().names.remove(name);
         self.changed.notify_all();
     }
 
-    /// The next request opens the volume. False: it would fail again, or its identity is not known.
-    fn park(&self, node: &Node, name: &str, error: &NodeError) -> bool {
+    fn known(&self, name: &str) -> Option<Closed> {
+        self.state.lock().names.get(name).cloned().flatten()
+    }
+
+    fn note_failure(&self, node: &Node, name: &str, error: &NodeError) {
         let may_pass = error.is_out_of_descriptors() || error.kind() == Kind::Retry;
-        let closed = self.state.lock().names.get(name).cloned().flatten();
+        if may_pass {
+            tracing::warn!(event = "volume_open_waits", volume = name, %error, "volume cannot be opened now; the node tries again");
+        } else {
+            tracing::error!(event = "volume_open_failed", volume = name, %error, "volume cannot be opened");
+        }
+        if !self.park(node, name, error, may_pass) {
+            node.unusable.lock().insert(name.to_owned(), error.to_string());
+        }
+    }
+
+    /// The node opens the volume later. False: it would fail again, or its identity is not known.
+    fn park(&self, node: &Node, name: &str, error: &NodeError, may_pass: bool) -> bool {
+        // When the node began, there may have been no descriptor to read it.
+        let look_again = || node.options.open_files.with_descriptor(|| look(node, name)).ok();
+        let closed = self.known(name).or_else(look_again);
         let Some(closed) = closed.filter(|closed| closed.was_sound || may_pass) else { return false };
-        node.parking.put_unopened(name, closed, error);
+        node.parking.put_unopened(name, closed, error, may_pass);
         true
     }
 

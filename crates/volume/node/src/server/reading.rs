@@ -49,7 +49,7 @@ impl Node {
 
     /// Some volumes could not be opened. Only their names are available to readers.
     pub fn has_unusable_volumes(&self) -> bool {
-        !self.unusable.lock().is_empty()
+        !self.unusable.lock().is_empty() || self.parking.has_unusable()
     }
 
     /// A volume for a reader, as it is now or as of this moment.

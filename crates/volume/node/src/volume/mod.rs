@@ -83,7 +83,7 @@ pub use export::{DamagedPages, Export};
 pub use identity::{Identity, SERVER_NOT_SAID};
 pub use import::{Import, LogShape};
 pub use receiving::{Received, decode_chunk};
-pub use scrub::Check;
+pub use scrub::{Check, add_closed_time};
 pub use verify::{DIFFERENCES_MAX, REPORTS_MAX};
 pub use view::{Follower, NextRedo};
 
@@ -219,7 +219,7 @@ impl Volume {
         let names = (*checkpoint.names).clone();
         let lists_files = files.lists_files();
         let quarantine = QuarantineFile::open(&context, identity.has_quarantine, &names)?;
-        let scrub = Scrub::open(&context);
+        let scrub = Scrub::open(&context)?;
         scrub.list_found(&quarantine, &names);
         let volume = Arc::new(Self {
             session: Session::new(&context, identity),

@@ -11,7 +11,7 @@
 //!
 //! The file `scrub` holds how far the pass is, and the findings that nothing else keeps: damaged pages of which no record
 //! was left out yet, and damage of the log. Nothing depends on it: a damaged one is as good as none. Times count while the
-//! volume is open, since nothing may depend on the calendar.
+//! node runs, also while the volume is parked ([`turn`]), since nothing may depend on the calendar.
 //!
 //! Nothing that the scrub meets stops the volume. A place that cannot be read several times is left out of the pass and counted.
 //!
@@ -19,13 +19,15 @@
 //! output.
 
 mod pass;
+mod turn;
 
 use super::Volume;
 use super::context::Context;
 use super::quarantine::QuarantineFile;
-use crate::checkpoint::{check_format, parse, read_checked, write_checked};
+use crate::checkpoint::{check_format, parse, read_checked};
 use crate::counters::add;
 use crate::error::NodeError;
+use crate::home::Folder;
 use crate::index::PageKey;
 use crate::namespace::Namespace;
 use crate::plain::Walked;
@@ -41,6 +43,8 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+pub use turn::add_closed_time;
+use turn::write;
 
 const FILE_NAME: &str = "scrub";
 const FORMAT: u32 = 1;
@@ -111,14 +115,23 @@ struct ScrubState {
     progress: Option<CheckProgress>,
 }
 
+#[derive(Default)]
+struct Signal {
+    is_closed: bool,
+    /// The volume was opened for its pass.
+    is_urgent: bool,
+}
+
 /// The scrub of a volume.
 pub struct Scrub {
     context: Arc<Context>,
     state: Mutex<ScrubState>,
     /// Held by the thread that writes the file.
     saving: Mutex<()>,
-    is_closed: Mutex<bool>,
-    closed: Condvar,
+    signal: Mutex<Signal>,
+    changed: Condvar,
+    /// The volume is closed while the node runs.
+    is_parking: AtomicBool,
     /// A check is under way.
     has_check: Arc<AtomicBool>,
 }
@@ -137,21 +150,29 @@ impl Drop for Check {
 
 impl Scrub {
     /// Reads its state. A file that is no use is as good as none.
-    pub fn open(context: &Arc<Context>) -> Self {
-        let record = read(context).unwrap_or_else(|error| {
-            tracing::warn!(event = "scrub_state_unusable", volume = context.name, %error, "state of the scrub is not usable; it begins again");
-            Record::default()
-        });
+    ///
+    /// # Errors
+    /// A lack of descriptors: the file may be whole.
+    pub fn open(context: &Arc<Context>) -> Result<Self, NodeError> {
+        let record = match read(&context.own) {
+            Err(error) if error.is_out_of_descriptors() => return Err(error),
+            Err(error) => {
+                tracing::warn!(event = "scrub_state_unusable", volume = context.name, %error, "state of the scrub is not usable; it begins again");
+                Record::default()
+            }
+            Ok(record) => record,
+        };
         let now = time::now();
         let state = ScrubState { record, counted_to: now, saved_at: now, progress: None };
-        Self {
+        Ok(Self {
             context: Arc::clone(context),
             state: Mutex::new(state),
             saving: Mutex::new(()),
-            is_closed: Mutex::new(false),
-            closed: Condvar::new(),
+            signal: Mutex::default(),
+            changed: Condvar::new(),
+            is_parking: AtomicBool::new(false),
             has_check: Arc::default(),
-        }
+        })
     }
 
     /// Lists the damaged pages that an earlier process has found, unless they are set aside or gone.
@@ -168,31 +189,28 @@ impl Scrub {
     /// Waits. False: the volume is closed.
     fn wait(&self, wanted: Duration) -> bool {
         let end = time::now() + wanted;
-        let mut is_closed = self.is_closed.lock();
-        while !*is_closed {
+        let mut signal = self.signal.lock();
+        while !signal.is_closed {
             if time::now() >= end {
                 return true;
             }
-            self.closed.wait_until(&mut is_closed, end);
+            self.changed.wait_until(&mut signal, end);
         }
         false
     }
 
     /// Ends all waits of this part.
     pub fn close(&self) {
-        *self.is_closed.lock() = true;
-        self.closed.notify_all();
+        self.signal.lock().is_closed = true;
+        self.changed.notify_all();
     }
 
     /// Changes the state, after it has counted the time.
     fn with_state<T>(&self, change: impl FnOnce(&mut ScrubState) -> T) -> T {
         let mut state = self.state.lock();
-        let seconds = time::elapsed(state.counted_to).as_secs();
-        state.counted_to += Duration::from_secs(seconds);
-        state.record.age_s += seconds;
-        if let Some(begun_s) = &mut state.record.begun_s {
-            *begun_s += seconds;
-        }
+        let counted = Duration::from_secs(time::elapsed(state.counted_to).as_secs());
+        state.counted_to += counted;
+        state.record.add_time(counted);
         change(&mut state)
     }
 
@@ -244,8 +262,7 @@ impl Scrub {
     }
 }
 
-fn read(context: &Context) -> Result<Record, NodeError> {
-    let own = &context.own;
+fn read(own: &Folder) -> Result<Record, NodeError> {
     if own.find(FILE_NAME)?.is_none() {
         return Ok(Record::default());
     }
@@ -273,7 +290,7 @@ impl Volume {
         };
         self.plain.track_changes();
         let mut delay = options.first_delay;
-        while self.scrub.wait(delay) {
+        while self.scrub.wait_for_turn(delay) {
             if !self.has_check() {
                 let worked = catch_panic(|| self.scrub_if_due(period));
                 if let Err(panic) = worked {
@@ -286,13 +303,15 @@ impl Volume {
                     self.scrub.with_state(|state| state.progress = None);
                 }
             }
+            self.scrub.end_turn();
             if self.scrub.with_state(|state| time::elapsed(state.saved_at) >= IDLE_SAVE_INTERVAL) {
                 self.save_scrub();
             }
             delay = LOOK_INTERVAL.min(period);
         }
         // Otherwise the end of a node with many volumes would take long.
-        if self.scrub.with_state(|state| state.record.place.is_some()) {
+        let is_parking = self.scrub.is_parking.load(Ordering::Acquire);
+        if is_parking || self.scrub.with_state(|state| state.record.place.is_some()) {
             self.save_scrub();
         } else {
             self.save_changed_findings();
@@ -345,7 +364,8 @@ impl Volume {
 
     fn run_pass(&self, pass: &mut Pass, period: Duration) {
         let most = self.context.options.scrub.rate_bytes_per_second;
-        let rate = scheduled_rate(pass.progress().total_bytes, period, most);
+        let scheduled = scheduled_rate(pass.progress().total_bytes, period, most);
+        let rate = if self.scrub.is_urgent() { most } else { scheduled };
         let mut tries = 0;
         while !pass.is_done() {
             let delay = if self.has_check() {
@@ -519,11 +539,7 @@ impl Volume {
             state.record.found = found;
             Record { format: FORMAT, ..state.record.clone() }
         });
-        let own = &self.context.own;
-        let written = serde_json::to_vec(&record)
-            .map_err(|error| NodeError::io("encode", own.path().join(FILE_NAME), error.into()))
-            .and_then(|body| write_checked(own, FILE_NAME, &body));
-        if let Err(error) = written {
+        if let Err(error) = write(&self.context.own, &record) {
             tracing::warn!(event = "scrub_state_not_saved", volume = self.context.name, %error, "state of the scrub cannot be written");
         }
     }

@@ -23,6 +23,7 @@ mod lost_files;
 mod many;
 mod memory;
 mod opening;
+mod parking;
 mod protocol;
 mod quarantine;
 mod reference;

@@ -29,8 +29,8 @@ fn two_volumes() -> (Fixture, Stream) {
 }
 
 /// Volume `v` cannot be opened until this is dropped.
-fn hold(fixture: &Fixture) -> File {
-    let file = File::open(fixture.directory.path().join("volumes/v/checkpoint")).unwrap();
+pub fn hold(directory: &Path) -> File {
+    let file = File::open(directory.join("volumes/v/checkpoint")).unwrap();
     flock(&file, FlockOperation::LockExclusive).unwrap();
     file
 }
@@ -43,7 +43,7 @@ fn status_of(node: &LocalNode, name: &str) -> VolumeStatus {
 #[test]
 fn others_are_served_and_who_asks_for_a_volume_that_is_being_opened_waits_or_is_told_to_try_later() {
     let (mut fixture, stream) = two_volumes();
-    let held = hold(&fixture);
+    let held = hold(fixture.directory.path());
     let node = LocalNode::open_at_once(&options(fixture.directory.path(), SMALL));
     let of_v = status_of(&node, "v");
     assert_eq!((of_v.state.as_str(), of_v.generation), ("recovering", fixture.generation));
@@ -81,7 +81,7 @@ fn others_are_served_and_who_asks_for_a_volume_that_is_being_opened_waits_or_is_
 #[test]
 fn a_node_that_stops_ends_who_waits_and_closes_what_was_being_opened() {
     let (fixture, stream) = two_volumes();
-    let held = hold(&fixture);
+    let held = hold(fixture.directory.path());
     let node = LocalNode::open_at_once(&options(fixture.directory.path(), SMALL));
     let mut control = ControlClient::connect(node.address).unwrap();
     let list = Request::List { volume: "v".to_owned() };

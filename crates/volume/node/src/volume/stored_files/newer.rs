@@ -55,7 +55,7 @@ impl NewerLens {
     /// Appends, durably.
     ///
     /// # Errors
-    /// [`NodeError::Io`]; what is in the file is as it was. A list must be written next.
+    /// [`NodeError::Io`]; earlier entries in the file stay valid. A list must be written next.
     pub fn append(&mut self, own: &Folder, entries: &Entries) -> Result<(), NodeError> {
         let (mut bytes, mut crc) = (Vec::new(), self.crc);
         let mut write = || -> std::io::Result<Arc<dyn StorageFile>> {
