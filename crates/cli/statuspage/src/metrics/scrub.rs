@@ -12,7 +12,7 @@ pub(super) const GAUGES: &[Metric] = &[
     Metric {
         name: "redoubt_scrub_age_seconds",
         kind: Kind::Gauge,
-        help: "Time, while the volume was open, since the end of the last complete scrub, or since there is one to be. No sample: the scrub is off.",
+        help: "Time, while the node ran, since the end of the last complete scrub, or since there is one to be. No sample: the scrub is off.",
         values: |volume| of_scrub(volume, |scrub| scrub.period_s.map(|_| scrub.age_s as f64)),
     },
     Metric {
