@@ -120,10 +120,15 @@ impl FileBudget {
                 return;
             }
             if !self.close_synced() {
-                self.begin_syncing();
+                let _is_started = self.has_files_to_sync() && self.begin_syncing();
                 return;
             }
         }
+    }
+
+    /// Idle files have unsynced writes, as far as is known. Others are in use.
+    fn has_files_to_sync(&self) -> bool {
+        self.queue.lock().last_key_value().is_some_and(|(key, _)| key & UNSYNCED != 0)
     }
 
     fn tick(&self) -> u64 {
@@ -140,6 +145,9 @@ impl FileBudget {
             }
             if self.close_synced() {
                 continue;
+            }
+            if !self.has_files_to_sync() {
+                return;
             }
             if open <= self.limit + self.limit / EXCESS_PART && self.begin_syncing() {
                 return;

@@ -67,7 +67,10 @@ impl Node {
     }
 
     fn save_closed_time(&self) {
-        let saved_at = |of: &ParkedVolume| of.closed.was_sound.then(|| of.saved_at + SAVE_INTERVAL);
+        let saved_at = |of: &ParkedVolume| {
+            let is_scrubbed = of.closed.was_sound && of.closed.scrub_due_at.is_some();
+            is_scrubbed.then(|| of.saved_at + SAVE_INTERVAL)
+        };
         let Some(name) = self.first_due(saved_at) else { return };
         // While it is reserved, it is not opened.
         let Ok(_reserved) = self.reserve(&name, Duration::ZERO) else { return };

@@ -120,6 +120,8 @@ struct Signal {
     is_closed: bool,
     /// The volume was opened for its pass.
     is_urgent: bool,
+    /// A pass by schedule is under way.
+    is_under_way: bool,
 }
 
 /// The scrub of a volume.
@@ -364,6 +366,7 @@ impl Volume {
 
     fn run_pass(&self, pass: &mut Pass, period: Duration) {
         let most = self.context.options.scrub.rate_bytes_per_second;
+        self.scrub.begin_turn();
         let scheduled = scheduled_rate(pass.progress().total_bytes, period, most);
         let rate = if self.scrub.is_urgent() { most } else { scheduled };
         let mut tries = 0;

@@ -19,9 +19,15 @@ impl Scrub {
         !signal.is_closed
     }
 
-    /// The pass that the volume was opened for is complete, or was not due.
+    /// A pass by schedule is under way.
+    pub(super) fn begin_turn(&self) {
+        self.signal.lock().is_under_way = true;
+    }
+
+    /// The pass has ended, or was not due.
     pub(super) fn end_turn(&self) {
-        self.signal.lock().is_urgent = false;
+        let mut signal = self.signal.lock();
+        (signal.is_urgent, signal.is_under_way) = (false, false);
     }
 
     /// The volume was opened for its pass.
@@ -45,9 +51,7 @@ impl Volume {
     /// A pass by schedule is under way, or the one that the volume was opened for begins.
     pub fn is_scrubbed(&self) -> bool {
         let signal = self.scrub.signal.lock();
-        let (is_closed, is_urgent) = (signal.is_closed, signal.is_urgent);
-        drop(signal);
-        !is_closed && (is_urgent || self.scrub.state.lock().progress.is_some())
+        !signal.is_closed && (signal.is_urgent || signal.is_under_way)
     }
 
     /// Ends the volume's threads. The node continues, so the time that the scrub has counted is written.
