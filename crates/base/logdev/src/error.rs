@@ -87,16 +87,18 @@ pub enum LogDeviceError {
     },
     /// Files of the log are missing.
     #[error(
-        "files of the log are missing: it has the stream positions {start} to {end}, and had {held}; put the files back, or \
-         mount their file system"
+        "files of the log are missing: it has the stream positions {start} to {end}, and had {from} to {to}; put the files \
+         back, or mount their file system"
     )]
     Incomplete {
         /// First position of the log.
         start: Seq,
         /// Position after its last byte.
         end: Seq,
-        /// A position that it had when it was used last.
-        held: Seq,
+        /// First position that is needed.
+        from: Seq,
+        /// Position to which it was durable.
+        to: Seq,
     },
     /// Another process has the directory open.
     #[error("log directory {dir} is in use by another process: stop that process first")]
@@ -177,7 +179,7 @@ impl LogDeviceError {
         match self {
             Self::Damaged { seq, .. } => Some(*seq),
             Self::BadSegment { seq, .. } => *seq,
-            Self::Incomplete { start, end, held } => Some(if held < start { *held } else { *end }),
+            Self::Incomplete { start, end, from, .. } => Some(if from < start { *from } else { *end }),
             _ => None,
         }
     }

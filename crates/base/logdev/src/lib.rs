@@ -47,7 +47,7 @@ pub use redoubt_commit_waiters as waiters;
 // Under this name for the modules that `tests/*_loom.rs` compile again above the model checker's primitives.
 use redoubt_sync::primitives;
 pub use redoubt_types::Seq;
-pub use segments::{DamagedLog, SegmentOptions};
+pub use segments::{DamagedLog, Held, SegmentOptions};
 
 /// The longest record that [`LogDevice::append`] takes, in bytes.
 pub const MAX_RECORD_LEN_BYTES: usize = 64 << 20;

@@ -53,6 +53,15 @@ const SEGMENT_ALIGN: u64 = 4096;
 const MIN_SEGMENT_LEN: u64 = 2 * SEGMENT_HEADER_LEN as u64;
 const MAX_SEGMENT_LEN: u64 = 1 << 30;
 
+/// Positions that a log had when it was used last. All 0: nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// It must begin here or before.
+    pub from: Seq,
+    /// It must end here or later.
+    pub to: Seq,
+}
+
 /// How the segments of a device are set up.
 #[derive(Clone, Debug)]
 pub struct SegmentOptions {
@@ -65,14 +74,19 @@ pub struct SegmentOptions {
     /// Prepare spares in a thread of its own. Otherwise they are made when needed, in
     /// [`LogDevice::append`](crate::LogDevice::append), or by `prepare_spare_segments`.
     pub prepare_in_background: bool,
-    /// The log is known to have held this position when it was used last. A log that ends before it, or begins after it,
-    /// lacks files, and is not opened; nothing is changed then. 0: no position is known.
-    pub held_seq: Seq,
+    /// Positions that the log is known to have held. A log that lacks some of them is not opened; nothing is
+    /// changed then.
+    pub held: Held,
 }
 
 impl Default for SegmentOptions {
     fn default() -> Self {
-        Self { segment_len_bytes: 64 << 20, spare_segments: 2, prepare_in_background: true, held_seq: Seq(0) }
+        Self {
+            segment_len_bytes: 64 << 20,
+            spare_segments: 2,
+            prepare_in_background: true,
+            held: Held::default(),
+        }
     }
 }
 

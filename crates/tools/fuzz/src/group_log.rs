@@ -27,7 +27,7 @@ fn segments() -> SegmentOptions {
         segment_len_bytes: 64 << 10,
         spare_segments: 0,
         prepare_in_background: false,
-        held_seq: redoubt_logdev::Seq(0),
+        held: Default::default(),
     }
 }
 

@@ -17,7 +17,7 @@ fn options() -> SegmentOptions {
         segment_len_bytes: SEGMENT_LEN,
         spare_segments: 1,
         prepare_in_background: false,
-        held_seq: Seq(0),
+        held: Default::default(),
     }
 }
 

@@ -11,9 +11,9 @@ use crate::log_device;
 use crate::options::NodeOptions;
 use crate::page_store;
 use crate::place::Site;
+use redoubt_logdev::Held;
 use redoubt_pagestore::PageStore;
 use redoubt_storage::{BudgetDir, FileBudget, RealDir, StorageDir, StorageFile};
-use redoubt_wire::Seq;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,12 +34,16 @@ pub trait Home: Send + Sync {
     fn unlocked(&self) -> Option<&Arc<Unlocked>> {
         None
     }
-    /// Its log; makes one if there is none. It had the position `held` when it was used last.
+    /// Its log; makes one if there is none. `held`: what it had when it was used last.
     ///
     /// # Errors
     /// As [`log_device::open`].
-    fn log(&self, volume_id: &str, options: &NodeOptions, held: Seq)
-    -> Result<log_device::Opened, NodeError>;
+    fn log(
+        &self,
+        volume_id: &str,
+        options: &NodeOptions,
+        held: Held,
+    ) -> Result<log_device::Opened, NodeError>;
     /// Checks that its pages, if there are any, are of a format that [`Home::pages`] can open. Changes nothing.
     ///
     /// # Errors
@@ -133,7 +137,7 @@ impl Home for DirectoryHome {
         &self,
         volume_id: &str,
         options: &NodeOptions,
-        held: Seq,
+        held: Held,
     ) -> Result<log_device::Opened, NodeError> {
         log_device::open(self.site(volume_id, options), options, held)
     }

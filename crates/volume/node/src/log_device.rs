@@ -10,7 +10,7 @@ use crate::options::NodeOptions;
 use crate::place::{Part, Place, Site, find_or_create};
 use redoubt_logdev::choice::{choose, warnings, write_unit_len};
 use redoubt_logdev::{
-    BlockLogDevice, BlockLogOptions, DamagedLog, DeviceKind, FileLogDevice, LogDevice, LogDeviceError,
+    BlockLogDevice, BlockLogOptions, DamagedLog, DeviceKind, FileLogDevice, Held, LogDevice, LogDeviceError,
     SegmentOptions,
 };
 use redoubt_storage::probe::{DirectIo, PathProbe, probe};
@@ -78,11 +78,11 @@ pub struct LogDamage {
     pub durable_end: Seq,
 }
 
-/// Opens the log of a volume; makes one if there is none. `had`: a position that it had when it was used last.
+/// Opens the log of a volume; makes one if there is none. `had`: what it had when it was used last.
 ///
 /// # Errors
 /// [`NodeError::Refused`] if the requested device does not fit the location; [`NodeError::LogDevice`].
-pub fn open(site: Site<'_>, options: &NodeOptions, had: Seq) -> Result<Opened, NodeError> {
+pub fn open(site: Site<'_>, options: &NodeOptions, had: Held) -> Result<Opened, NodeError> {
     let place = find_or_create(site, Part::Log, options.log.place.as_deref())?;
     let opened = match &place {
         Place::Directory(directory) => open_in_directory(&place, directory, options, had),
@@ -97,19 +97,24 @@ pub fn open(site: Site<'_>, options: &NodeOptions, had: Seq) -> Result<Opened, N
 }
 
 /// Opens a log for reading that a device has refused with `refusal`.
-fn open_damaged(place: &Place, options: &NodeOptions, refusal: LogDeviceError, had: Seq) -> Result<Opened, NodeError> {
+fn open_damaged(
+    place: &Place,
+    options: &NodeOptions,
+    refusal: LogDeviceError,
+    had: Held,
+) -> Result<Opened, NodeError> {
     let Ok(device) = DamagedLog::open_on(&place.open(options, false)?) else { return Err(refusal.into()) };
     Ok(Opened {
         place: place.to_string(),
         reason: "its end is damaged".to_owned(),
         warnings: vec![format!("{refusal}; the log is read up to {} only", device.end())],
         held: None,
-        damage: Some(LogDamage { reason: refusal.to_string(), durable_end: device.proven_end().max(had) }),
+        damage: Some(LogDamage { reason: refusal.to_string(), durable_end: device.proven_end().max(had.to) }),
         device: Box::new(device),
     })
 }
 
-fn open_on_device(place: &Place, options: &NodeOptions, had: Seq) -> Result<Opened, NodeError> {
+fn open_on_device(place: &Place, options: &NodeOptions, had: Held) -> Result<Opened, NodeError> {
     if options.log.device.is_some_and(|kind| kind != DeviceKind::File) {
         return Err(NodeError::Refused(format!("the log on {place} can only be of the kind `file`")));
     }
@@ -124,8 +129,8 @@ fn open_on_device(place: &Place, options: &NodeOptions, had: Seq) -> Result<Open
     })
 }
 
-fn segments(options: &LogOptions, had: Seq) -> SegmentOptions {
-    SegmentOptions { segment_len_bytes: options.segment_len_bytes, held_seq: had, ..SegmentOptions::default() }
+fn segments(options: &LogOptions, had: Held) -> SegmentOptions {
+    SegmentOptions { segment_len_bytes: options.segment_len_bytes, held: had, ..SegmentOptions::default() }
 }
 
 /// Probes a directory. A lack of descriptors stays one.
@@ -142,7 +147,12 @@ fn probe_place(directory: &Path, node: &NodeOptions) -> Result<PathProbe, NodeEr
     })
 }
 
-fn open_in_directory(place: &Place, directory: &Path, node: &NodeOptions, had: Seq) -> Result<Opened, NodeError> {
+fn open_in_directory(
+    place: &Place,
+    directory: &Path,
+    node: &NodeOptions,
+    had: Held,
+) -> Result<Opened, NodeError> {
     let options = &node.log;
     let directory = std::fs::canonicalize(directory)
         .map_err(|error| NodeError::io("find the log directory", directory, error))?;
@@ -155,7 +165,9 @@ fn open_in_directory(place: &Place, directory: &Path, node: &NodeOptions, had: S
         }
     };
     let device = match kind {
-        DeviceKind::File => Box::new(FileLogDevice::open_on(place.open(node, false)?, segments(options, had))?),
+        DeviceKind::File => {
+            Box::new(FileLogDevice::open_on(place.open(node, false)?, segments(options, had))?)
+        }
         DeviceKind::Block => open_block(place, &directory, &probe, node, had)?,
         DeviceKind::Pmem => open_pmem(&directory, segments(options, had), options)?,
     };
@@ -177,7 +189,7 @@ fn open_block(
     directory: &Path,
     probe: &PathProbe,
     node: &NodeOptions,
-    had: Seq,
+    had: Held,
 ) -> Result<Box<dyn LogDevice>, NodeError> {
     let options = &node.log;
     if let DirectIo::Unsupported { reason } = &probe.direct_io {

@@ -16,7 +16,7 @@ fn segments() -> SegmentOptions {
         segment_len_bytes: 16384,
         spare_segments: 1,
         prepare_in_background: false,
-        held_seq: Seq(0),
+        held: Default::default(),
     }
 }
 

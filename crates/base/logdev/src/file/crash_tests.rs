@@ -8,15 +8,15 @@ use redoubt_storage::sim::{Fault, OpKind, SimDisk};
 use redoubt_storage::{BudgetDir, ErrorKind, FileBudget};
 
 use super::*;
-use crate::DamagedLog;
 use crate::format::SEGMENT_HEADER_LEN;
+use crate::{DamagedLog, Held};
 
 fn options() -> SegmentOptions {
     SegmentOptions {
         segment_len_bytes: 8192,
         spare_segments: 1,
         prepare_in_background: false,
-        held_seq: Seq(0),
+        held: Default::default(),
     }
 }
 
@@ -263,17 +263,15 @@ fn damaged_header_of_a_segment_leaves_what_is_before_it() {
 #[test]
 fn log_that_lacks_what_it_held_is_not_opened_and_not_changed() {
     let (disk, names) = many_segments();
-    let open_held = |disk: &SimDisk, held_seq| {
-        FileLogDevice::open_on(
-            Arc::new(disk.clone()),
-            SegmentOptions { held_seq: Seq(held_seq), ..options() },
-        )
+    let open_held = |disk: &SimDisk, (from, to)| {
+        let held = Held { from: Seq(from), to: Seq(to) };
+        FileLogDevice::open_on(Arc::new(disk.clone()), SegmentOptions { held, ..options() })
     };
     let content = |disk: &SimDisk| {
         let names = disk.list().unwrap();
         names.iter().map(|name| (name.clone(), disk.content(name))).collect::<Vec<_>>()
     };
-    assert_eq!(open_held(&disk.copy(), 120_000).unwrap().end(), Seq(120_000));
+    assert_eq!(open_held(&disk.copy(), (0, 120_000)).unwrap().end(), Seq(120_000));
     let without = |gone: &[String]| {
         let disk = disk.copy();
         gone.iter().for_each(|name| disk.remove(name).unwrap());
@@ -282,10 +280,19 @@ fn log_that_lacks_what_it_held_is_not_opened_and_not_changed() {
     let begins_later = without(&names[..2]);
     let ends_earlier = without(&names[names.len() - 1..]);
     let has_none = without(&names);
-    for (disk, held) in [(begins_later, 1), (ends_earlier, 120_000), (has_none, 1), (disk.copy(), 120_001)] {
+    let ends_in_a_cut_file = ends_earlier.copy();
+    ends_in_a_cut_file.open(&names[names.len() - 2]).unwrap().set_len(8000).unwrap();
+    let cases = [
+        (begins_later, (1, 120_000)),
+        (ends_earlier, (120_000, 120_000)),
+        (ends_in_a_cut_file, (1, 120_000)),
+        (has_none, (1, 1)),
+        (disk.copy(), (1, 120_001)),
+    ];
+    for (disk, held) in cases {
         let before = content(&disk);
         let error = open_held(&disk, held).err().unwrap();
-        assert!(matches!(error, LogDeviceError::Incomplete { .. }), "{error}");
+        assert!(error.damaged_from().is_some(), "{error}");
         assert!(content(&disk) == before, "{error}");
     }
 }

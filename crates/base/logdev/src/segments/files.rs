@@ -68,7 +68,7 @@ pub(super) fn classify(dir: &dyn StorageDir) -> Result<(NumberedNames, NumberedN
 pub(super) struct Prefix {
     /// The beginning of one that is not whole is the last here.
     pub segments: Vec<Segment>,
-    /// Of the first that is not whole; true: its beginning can be read.
+    /// Of the first that is not whole; true: its beginning can be read, and no other is damaged.
     pub fault: Option<(LogDeviceError, bool)>,
     /// Whole ones after it.
     pub later: Vec<Segment>,
@@ -77,14 +77,15 @@ pub(super) struct Prefix {
 pub(super) fn open_segments(dir: &dyn StorageDir, names: NumberedNames) -> Result<Prefix, LogDeviceError> {
     let mut prefix = Prefix { segments: Vec::with_capacity(names.len()), fault: None, later: Vec::new() };
     for (first_seq, name) in names {
-        match (open_segment(dir, first_seq, name)?, &prefix.fault) {
+        match (open_segment(dir, first_seq, name)?, &mut prefix.fault) {
             (Ok(segment), None) => prefix.segments.push(segment),
             (Ok(segment), Some(_)) => prefix.later.push(segment),
             (Err(NotWhole { error, part }), None) => {
                 prefix.fault = Some((error, part.is_some()));
                 prefix.segments.extend(part);
             }
-            (Err(_), Some(_)) => {}
+            // The file may be there after the end of the log: nothing can be said of that.
+            (Err(_), Some((_, is_last))) => *is_last = false,
         }
     }
     Ok(prefix)

@@ -28,11 +28,11 @@ use std::sync::{Arc, OnceLock};
 
 use redoubt_storage::{StorageDir, StorageFile};
 
-use super::SegmentOptions;
 use super::content::Content;
 use super::files::{NumberedNames, Prefix, READS_OF_DAMAGE, Segment, classify, open_segments};
 use super::index::{Index, RecordStart, SegmentIndex};
 use super::spares::{OpenSegment, Spare, Spares};
+use super::{Held, SegmentOptions};
 use crate::Seq;
 use crate::error::LogDeviceError;
 use crate::format::{
@@ -208,12 +208,14 @@ pub(super) fn recover(dir: &dyn StorageDir, options: &SegmentOptions) -> Result<
     };
     let (sealed, mut walk) = walk_until_certain(&segments)?;
     let mut walked = segments.split_off(sealed);
+    let start = segments.first().or(walked.first()).map_or(0, |segment| segment.header.first_seq);
+    if let Err(incomplete) = check_held(options, Seq(start)..Seq(walk.boundary().seq)) {
+        return Err(fault.unwrap_or(incomplete));
+    }
+    // From here on the directory is changed.
     if let Some(fault) = fault {
         restore_len(&walked, &walk, fault)?;
     }
-    let start = segments.first().or(walked.first()).map_or(0, |segment| segment.header.first_seq);
-    check_held(options, Seq(start)..Seq(walk.boundary().seq))?;
-    // From here on the directory is changed.
     let spares = open_spares(dir, options, spare_names)?;
     clear_tail(dir, &mut walked, &mut walk)?;
     let end = walk.boundary();
@@ -234,11 +236,11 @@ pub(super) fn recover(dir: &dyn StorageDir, options: &SegmentOptions) -> Result<
 
 /// Fails if a log of this extent lacks what it is known to have held.
 fn check_held(options: &SegmentOptions, extent: Range<Seq>) -> Result<(), LogDeviceError> {
-    let held = options.held_seq;
-    if held == Seq(0) || (extent.start <= held && held <= extent.end) {
+    let held = options.held;
+    if held == Held::default() || (extent.start <= held.from && held.to <= extent.end) {
         return Ok(());
     }
-    Err(LogDeviceError::Incomplete { start: extent.start, end: extent.end, held })
+    Err(LogDeviceError::Incomplete { start: extent.start, end: extent.end, from: held.from, to: held.to })
 }
 
 /// How many segments stay sealed, and the walk through the others.
@@ -365,7 +367,10 @@ fn restore_len(segments: &[Segment], walk: &Walk, fault: LogDeviceError) -> Resu
     if walk.stopped_segment != number || !is_cut || rest.len() < RECORD_HEADER_LEN || begins_one {
         return Err(fault);
     }
-    let restored = last.file.allocate(0, last.header.len_bytes).and_then(|()| last.file.sync_all());
+    let len_bytes = last.header.len_bytes;
+    // Some file systems allocate nothing.
+    let restored = last.file.allocate(0, len_bytes).and_then(|()| last.file.set_len(len_bytes));
+    let restored = restored.and_then(|()| last.file.sync_all());
     restored.map_err(LogDeviceError::io_or_no_space("restore the length of", &last.name))
 }
 

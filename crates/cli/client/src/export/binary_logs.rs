@@ -25,17 +25,16 @@ pub(super) fn missing_logs(directory: &Path, entries: &[VolumeEntry]) -> Vec<Mis
     };
     let missing = entries.iter().filter(is_index).filter_map(|entry| {
         let text = std::fs::read_to_string(directory.join(&entry.path)).ok()?;
-        let folder = entry.path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let logs = missing_in(&text, |name| directory.join(folder).join(name).exists());
+        let logs = missing_in(&text, |name| directory.join(name).exists());
         (!logs.is_empty()).then(|| MissingLogs { index: entry.path.clone(), logs })
     });
     missing.collect()
 }
 
-/// Logs beside the index only: one with a path from the root is on a file system of the server.
+/// Names are relative to the data directory. One with a path from the root is on a file system of the server.
 fn missing_in(index: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let names = index.lines().map(|line| line.trim_start_matches("./"));
-    let logs = names.filter(|name| !name.is_empty() && !name.contains('/') && !exists(name));
+    let logs = names.filter(|name| !name.is_empty() && !name.starts_with('/') && !exists(name));
     logs.map(str::to_owned).collect()
 }
 

@@ -101,8 +101,9 @@ impl DamagedFiles {
         }
         parts.extend(self.missing_logs.iter().map(|missing| {
             format!(
-                "{} names binary logs that are not in the export: {}. A server with a binary log starts when these lines are \
-                 removed from it",
+                "{} names binary logs that are not in the export: {}. A server with a binary log starts when the lines of \
+                 files that are not there are removed from it. If it reports prepared transactions then, start it once with \
+                 --tc-heuristic-recover=COMMIT, which keeps those that may have been acknowledged",
                 missing.index,
                 listed(&missing.logs)
             )

@@ -210,18 +210,14 @@ fn export(round: &Round, directory: &Path, options: &[&str]) -> Result<Outcome> 
 
 /// Removes the binary logs that are not there from their index, as the export asks for. False: it does not.
 fn remove_missing_logs(directory: &Path, said: &str) -> Result<bool> {
-    let Some((before, after)) = said.split_once(" names binary logs that are not in the export: ") else {
+    let Some((before, _)) = said.split_once(" names binary logs that are not in the export: ") else {
         return Ok(false);
     };
-    let index = before.rsplit(' ').next().unwrap_or_default();
-    let logs: Vec<_> = after.split(". ").next().unwrap_or_default().split(", ").collect();
-    let path = directory.join("data").join(index);
+    let data = directory.join("data");
+    let path = data.join(before.rsplit(' ').next().unwrap_or_default());
     let text = std::fs::read_to_string(&path).map_err(Error::io_at("read", &path))?;
-    let kept: String = text
-        .lines()
-        .filter(|line| !logs.contains(&line.trim_start_matches("./")))
-        .flat_map(|line| [line, "\n"])
-        .collect();
+    let kept: String =
+        text.lines().filter(|line| data.join(line).exists()).flat_map(|line| [line, "\n"]).collect();
     std::fs::write(&path, kept).map_err(Error::io_at("write", &path))?;
     Ok(true)
 }
@@ -234,7 +230,15 @@ fn look_at_export(
     said: &str,
 ) -> Result<Vec<Looked>> {
     let mut stock = Server::in_directory(server_config(Launcher::Stock), directory)?;
-    let started = stock.start().is_ok() || (remove_missing_logs(directory, said)? && stock.start().is_ok());
+    let mut started = stock.start().is_ok();
+    if !started && remove_missing_logs(directory, said)? {
+        started = stock.start().is_ok();
+        if !started && stock.error_log_tail(60).contains("--tc-heuristic-recover") {
+            // It ends by itself.
+            let _ = stock.start_with(&["--tc-heuristic-recover=COMMIT"]);
+            started = stock.start().is_ok();
+        }
+    }
     if !started {
         if is_whole {
             return Err(Error::Violation(format!(

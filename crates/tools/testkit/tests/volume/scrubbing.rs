@@ -135,6 +135,10 @@ fn nothing_of_freed_pages_is_left_where_the_server_overwrites_them() {
     fill(&stock);
     assert!(!without_other_files(found_in(&stock.datadir())).is_empty());
     forget(&stock);
+    poll_until("freed pages that the stock server has overwritten", PATIENCE, || {
+        Ok(without_other_files(found_in(&stock.datadir())).is_empty().then_some(()))
+    })
+    .unwrap();
     stock.shutdown().unwrap();
     assert_eq!(without_other_files(found_in(&stock.datadir())), Vec::<PathBuf>::new(), "a stock server");
 

@@ -17,8 +17,8 @@
 //!
 //! Another build may understand the frame. So the note names the build, and any other build reads the whole log again. A
 //! note that is damaged, or that the drive cannot read, is removed: the parser meets the frame again. A note of a log that
-//! was damaged says how far it was durable. When a copy is put back, and the log is whole up to there, it is read again. A
-//! log that is whole only because its damaged end was taken away is not.
+//! was damaged counts for every build, and says how far the log was durable: the log may look whole when its damaged end is
+//! taken away. A person removes the note when the files are back.
 //!
 //! Stored form: JSON, with the fields of [`Frozen`], behind a checksum line ([`crate::checkpoint::write_checked`]).
 //!
@@ -71,15 +71,18 @@ pub struct Frozen {
 }
 
 impl Frozen {
-    /// The note of this build, if there is one. That of another build, a damaged one, or one without a bound in the
-    /// identity is removed durably.
+    /// The note of this build, or of damage to the log, if there is one. Another one, a damaged one, or one without a bound
+    /// in the identity is removed durably.
     ///
     /// # Errors
     /// [`NodeError::Io`].
     pub fn read(own: &Folder, identity: &Identity) -> Result<Option<Self>, NodeError> {
         match Self::parse(own) {
             Ok(None) => return Ok(None),
-            Ok(Some(frozen)) if frozen.build == build() && identity.frozen_changes_end.is_some() => {
+            Ok(Some(frozen))
+                if identity.frozen_changes_end.is_some()
+                    && (frozen.build == build() || frozen.log_durable_seq.is_some()) =>
+            {
                 return Ok(Some(frozen));
             }
             Ok(Some(_)) => {}
@@ -88,38 +91,14 @@ impl Frozen {
             }
             Err(error) => return Err(error),
         }
-        Self::remove(own).map(|()| None)
-    }
-
-    fn remove(own: &Folder) -> Result<(), NodeError> {
         own.remove(FILE_NAME)?;
-        own.sync()
+        own.sync()?;
+        Ok(None)
     }
 
-    /// A position that the log must have held, according to the note. A log without it is opened for reading only.
-    pub fn held(&self) -> Seq {
-        Seq(self.log_durable_seq.map_or(0, |end| end.max(self.seq)))
-    }
-
-    /// The note, unless it is of damage to the log, and `log`, opened with [`Frozen::held`], is whole: then the note is
-    /// removed durably.
-    ///
-    /// # Errors
-    /// [`NodeError::Io`].
-    pub fn without_damage(
-        self,
-        own: &Folder,
-        log: &crate::log_device::Opened,
-    ) -> Result<Option<Self>, NodeError> {
-        if self.log_durable_seq.is_none() || log.damage.is_some() {
-            return Ok(Some(self));
-        }
-        tracing::info!(
-            event = "frozen_log_whole",
-            own = %own.path().display(),
-            "the log of a frozen volume is whole again; it is read again"
-        );
-        Self::remove(own).map(|()| None)
+    /// How far the log was durable at least, according to the note. A log without that is opened for reading only.
+    pub fn log_durable_end(&self) -> Seq {
+        Seq(self.log_durable_seq.unwrap_or(0))
     }
 
     fn parse(own: &Folder) -> Result<Option<Self>, NodeError> {
@@ -148,13 +127,19 @@ impl Frozen {
         Point { seq: Seq(self.seq), lsn: Lsn(self.lsn) }
     }
 
-    fn way_out(&self) -> &'static str {
+    fn way_out(&self, note: &std::path::Path) -> String {
         if self.log_durable_seq.is_some() {
-            "Stop the node, put back the damaged or missing files of the log from a copy, and start it: the volume continues if \
-             the log is whole then"
+            format!(
+                "Stop the node, put back the damaged or missing files of the log from a copy, remove {0}, and start it. \
+                 Without these files, removing {0} gives up for good what is after that point",
+                note.display()
+            )
         } else {
-            "If a file of the log is damaged, put back a copy of it; otherwise upgrade the node, or export the volume and \
-             report this"
+            format!(
+                "If a file of the log is damaged, put back a copy of it; otherwise upgrade the node, or export the volume \
+                 and report this. To read the log once more with this build, stop the node and remove {}",
+                note.display()
+            )
         }
     }
 
@@ -184,13 +169,11 @@ impl Frozen {
         };
         format!(
             "it is frozen at LSN {} ({}), because the log after it cannot be used: {}. {missing}{exactness}The volume can be \
-             exported and viewed, but no server can write it. {}. To read the log once more with this build, stop the node \
-             and remove {}",
+             exported and viewed, but no server can write it. {}",
             self.lsn,
             Seq(self.seq),
             self.reason,
-            self.way_out(),
-            own.path().join(FILE_NAME).display()
+            self.way_out(&own.path().join(FILE_NAME))
         )
     }
 }

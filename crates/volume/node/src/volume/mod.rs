@@ -106,6 +106,7 @@ use frozen::{Frozen, LogExtent};
 use indexing::{Described, Indexing, close_table_at};
 use quarantine::QuarantineFile;
 use receiving::{Receiving, Recovered};
+use redoubt_logdev::Held;
 use redoubt_pagestore::PageStore;
 use redoubt_redo::Lsn;
 use redoubt_sync::planted::{Bug, is_planted};
@@ -205,14 +206,13 @@ impl Volume {
         // Before anything is changed: opening the log may cut off its end, and opening the pages writes pages.
         home.check_pages(&identity.volume_id, options)?;
         let noted = Frozen::read(&own, &identity)?;
-        let held =
-            noted.as_ref().map_or(checkpoint.applied.seq, |noted| noted.held().max(checkpoint.applied.seq));
+        let from = checkpoint.applied.seq;
+        let held = Held { from, to: noted.as_ref().map_or(from, |noted| noted.log_durable_end().max(from)) };
         let log = home.log(&identity.volume_id, options, held)?;
         let (store, description) = home.pages(&identity.volume_id, options)?;
         identity.raise_format(&own)?;
         files.renew()?;
         say_opened(name, &log, &*store, &description);
-        let noted = noted.map_or(Ok(None), |noted| noted.without_damage(&own, &log))?;
         let log_extent = LogExtent::of(&log, identity.frozen_changes_end);
         let context = Arc::new(Context::new(name, own, options));
         let (applied, log_start) = (checkpoint.applied, checkpoint.log_start);

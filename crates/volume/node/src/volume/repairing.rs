@@ -140,7 +140,7 @@ impl Repairs {
             if pages.set_aside(key).is_some() {
                 continue;
             }
-            match pages.read_stored(key, format) {
+            match self.context.with_retry(Waiter::Pages, || pages.read_stored(key, format)) {
                 // Its table was applied meanwhile.
                 Ok(Ok(page)) => rewrites.push(Rewrite { key, page_id, page }),
                 Ok(Err(fault)) => damaged.push(DamagedImage { key, page_id, format, fault }),

@@ -1,7 +1,9 @@
 //! The disk of a simulated node: the simulated disk of `redoubt-storage`, with delays, and watched.
 
 use crate::facts::Facts;
-use redoubt_logdev::{BlockLogDevice, BlockLogOptions, DeviceKind, FileLogDevice, LogDevice, SegmentOptions};
+use redoubt_logdev::{
+    BlockLogDevice, BlockLogOptions, DeviceKind, FileLogDevice, Held, LogDevice, SegmentOptions,
+};
 use redoubt_node::NodeError;
 use redoubt_node::NodeOptions;
 use redoubt_node::home::{Folder, Home};
@@ -271,10 +273,10 @@ pub fn open_log(
     dir: Arc<dyn StorageDir>,
     io: Arc<dyn DurableIo>,
     options: &NodeOptions,
-    held_seq: Seq,
+    held: Held,
 ) -> Result<Box<dyn LogDevice>, NodeError> {
     let segment_len_bytes = options.log.segment_len_bytes;
-    let segments = SegmentOptions { segment_len_bytes, held_seq, ..SegmentOptions::default() };
+    let segments = SegmentOptions { segment_len_bytes, held, ..SegmentOptions::default() };
     let _ = disk;
     Ok(match options.log.device {
         Some(DeviceKind::Block) => {
@@ -300,7 +302,7 @@ impl Home for SimHome {
         Ok(Folder::new(self.dir(Part::Plain), Path::new("plain")))
     }
 
-    fn log(&self, _: &str, options: &NodeOptions, held: Seq) -> Result<Opened, NodeError> {
+    fn log(&self, _: &str, options: &NodeOptions, held: Held) -> Result<Opened, NodeError> {
         let io = WatchedIo {
             life: Arc::clone(&self.life),
             io: SimIo::new(&self.life.disk, options.log.max_in_flight),
@@ -449,7 +451,7 @@ impl PageStore for WatchedStore {
 pub fn log_after_power_cut(disk: &SimDisk, options: &NodeOptions) -> Result<(Seq, Vec<u8>), NodeError> {
     let after = disk.after_power_cut();
     let io = SimIo::new(&after, options.log.max_in_flight);
-    let device = open_log(&after, Arc::new(after.clone()), Arc::new(io), options, Seq(0))?;
+    let device = open_log(&after, Arc::new(after.clone()), Arc::new(io), options, Held::default())?;
     let (start, end) = (device.start(), device.end());
     let mut bytes = vec![0; (end.0 - start.0) as usize];
     device.read_at(redoubt_logdev::Seq(start.0), &mut bytes)?;

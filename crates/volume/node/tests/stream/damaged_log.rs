@@ -100,6 +100,11 @@ fn cut(path: &Path, len_bytes: u64) {
     File::options().write(true).open(path).unwrap().set_len(len_bytes).unwrap();
 }
 
+/// The way out of the message.
+fn remove_note(prepared: &Prepared) {
+    std::fs::remove_file(prepared.directory.path().join("volumes/v/frozen")).unwrap();
+}
+
 /// A server is accepted, and its changes are kept.
 fn require_writable(prepared: &mut Prepared, session: u64) {
     let mut running = start(prepared, session);
@@ -124,6 +129,7 @@ fn log_without_its_only_file_is_exported_and_continues_with_it() {
         // Nothing was made in its place.
         assert_eq!((path.exists(), segments(&prepared).len()), (number > 0, usize::from(number > 0)));
         std::fs::write(path, &copy).unwrap();
+        remove_note(&prepared);
         require_writable(&mut prepared, 12 + number);
     }
 }
@@ -165,5 +171,6 @@ fn volume_stays_frozen_if_damaged_files_of_its_log_are_removed() {
     }
     copies.iter().for_each(|(bytes, path)| std::fs::write(path, bytes).unwrap());
     flip(damaged, 20);
+    remove_note(&prepared);
     require_writable(&mut prepared, 12);
 }

@@ -3,11 +3,10 @@
 use super::client::{ControlClient, LogClient, PageClient};
 use super::protocol::{Stream, changed};
 use super::running::{LocalNode, SMALL, options};
-use redoubt_logdev::DeviceKind;
 use redoubt_logdev::choice::HAS_PMEM;
+use redoubt_logdev::{DeviceKind, Held};
 use redoubt_node::place::{RawDevices, Site, remove_volume_directory};
 use redoubt_node::{LogOptions, NodeError, NodeOptions, log_device};
-use redoubt_wire::Seq;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -79,7 +78,7 @@ fn a_place_that_the_device_does_not_fit_is_refused_with_the_reason() {
             log: log.clone(),
             ..NodeOptions::new(directory.path().to_owned(), "127.0.0.1:0".to_owned())
         };
-        log_device::open(site, &options, Seq(0)).err()
+        log_device::open(site, &options, Held::default()).err()
     };
     let plain = LogOptions { pretend_pmem: false, ..device(DeviceKind::Pmem) };
     let error = open(&plain).unwrap().to_string();

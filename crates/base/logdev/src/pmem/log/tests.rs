@@ -54,7 +54,7 @@ fn open(disk: &ModelDisk, unit: usize, fault: Fault) -> Result<Log, LogDeviceErr
         segment_len_bytes: 8192,
         spare_segments: 1,
         prepare_in_background: false,
-        held_seq: Seq(0),
+        held: Default::default(),
     };
     PmemLog::open(Arc::new(disk.clone()), options, unit, ModelMedia { disk: disk.clone(), fault })
 }
