@@ -385,6 +385,10 @@ impl Applying {
             let checkpoint = self.checkpoint.lock();
             (checkpoint.names.server_checkpoint_after(&end.names), checkpoint.log_start)
         };
+        // The log may have the only base of a page that waits for its repair.
+        if self.repairs.has_any() {
+            return last;
+        }
         let wanted = server_checkpoint.unwrap_or(end.point.lsn).min(end.point.lsn);
         let log_start = receiving.retention.position(wanted).filter(|start| start.seq <= end.point.seq);
         log_start.unwrap_or(last)

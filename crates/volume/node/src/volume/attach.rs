@@ -62,6 +62,7 @@ impl Volume {
         let connection = self.session.next_connection();
         let (received, resumes) = self.session.connect(hello, connection, || {
             self.receiving.set_current(connection);
+            self.verification.server_gone();
             self.receiving.buffer.received()
         })?;
         if !resumes {
@@ -150,7 +151,9 @@ impl Volume {
     /// A log connection ended.
     pub fn disconnected(&self, connection: u64) {
         self.receiving.buffer.wake_device();
-        self.session.disconnected(connection);
+        if self.session.disconnected(connection) {
+            self.verification.server_gone();
+        }
     }
 
     /// A server is connected, or an export is under way.

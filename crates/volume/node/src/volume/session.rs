@@ -304,10 +304,12 @@ impl Session {
         Ok(())
     }
 
-    /// A log connection ended.
-    pub fn disconnected(&self, connection: u64) {
+    /// A log connection ended. True: it was the current one.
+    pub fn disconnected(&self, connection: u64) -> bool {
         let mut session = self.current.lock();
-        if let Some(current) = session.as_mut().filter(|current| current.connection == connection) {
+        let current = session.as_mut().filter(|current| current.connection == connection);
+        let is_current = current.is_some();
+        if let Some(current) = current {
             current.connected = false;
             self.context.notices.disconnect();
             self.ended.notify_all();
@@ -318,6 +320,7 @@ impl Session {
                 "server disconnected"
             );
         }
+        is_current
     }
 
     /// Waits until the session's connection has ended, `next_look` returns `None`, or `last` has passed. `next_look`

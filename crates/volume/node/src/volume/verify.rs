@@ -99,7 +99,7 @@ pub struct Verification {
     healing: Mutex<Healing>,
     /// Some page differs, and is not in quarantine yet. Spares the lock on the path of every page read.
     has_to_set_aside: AtomicBool,
-    /// A server has connected since the volume was opened, and was asked for the pages that differ.
+    /// The connected server was asked for the pages that differ.
     is_server_asked: AtomicBool,
 }
 
@@ -184,7 +184,7 @@ impl Volume {
         may_differ && self.verification.is_awaited(key)
     }
 
-    /// The page differs, and no server was asked for it since the volume was opened. The server that reads it connects again
+    /// The page differs, and no server is connected that was asked for it. The server that reads it connects again
     /// for its log, or ends.
     pub(super) fn is_server_not_asked(&self, key: PageKey) -> bool {
         let differs = || self.quarantine.list.find(key).is_some_and(|entry| entry.differs.is_some());
@@ -218,7 +218,8 @@ impl Volume {
         if let Some(request) = self.indexing.image_request(key) {
             self.context.notices.send(&request);
         }
-        self.verification.asked(key, &self.quarantine.differing());
+        let differs = |other| self.quarantine.list.find(other).is_some_and(|entry| entry.differs.is_some());
+        self.verification.asked(key, differs);
     }
 
     /// The stop outlasts a restart of the node: an operator has to act first.
@@ -292,12 +293,18 @@ impl Verification {
         self.with_healing(|healing| healing.found(key));
     }
 
-    /// The page is in quarantine, and the server was asked for it. `differing`: all pages that differ.
-    fn asked(&self, key: PageKey, differing: &[PageKey]) {
+    /// The page is in quarantine, and the server was asked for it. `differs` is asked of other pages, now: other threads add
+    /// theirs at the same time.
+    fn asked(&self, key: PageKey, differs: impl Fn(PageKey) -> bool) {
         self.with_healing(|healing| {
-            healing.retain(|other| differing.contains(&other));
+            healing.retain(differs);
             healing.asked(key, time::now());
         });
+    }
+
+    /// The server's connection ended, or another one begins. The next one is asked for the pages that differ.
+    pub fn server_gone(&self) {
+        self.is_server_asked.store(false, Ordering::Release);
     }
 
     /// A server has connected, and was asked for the pages that differ.
