@@ -399,7 +399,7 @@ impl<'v> Parser<'v> {
             Err(_) => false,
         };
         if is_known && !is_sound() {
-            tracing::warn!(event = "page0_image_unsound", path, %lsn, "flags of a tablespace not taken from an image that is not sound");
+            tracing::warn!(event = "first_page_image_unsound", path, %lsn, "flags of a tablespace not taken from an image that is not sound");
             return Ok(());
         }
         let format = named.map_err(|error| NodeError::Redo {
