@@ -271,8 +271,10 @@ impl Pipeline {
         durable
     }
 
-    /// Puts the calling thread among those that sleep until `seq` is durable.
+    /// Puts the calling thread among those that sleep until `seq` is durable. It may be the one that the group was offered
+    /// to, and that found no free slot or a group that is no longer due: so the group is offered again.
     pub fn follow(&mut self, seq: u64) -> Arc<Follower> {
+        self.is_group_offered = false;
         let follower = Arc::new(Follower::of_this_thread());
         self.followers.insert((seq, self.next_ticket), Arc::clone(&follower));
         self.next_ticket += 1;

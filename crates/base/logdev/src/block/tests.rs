@@ -214,3 +214,19 @@ fn many_clients_pay_little_for_padding() {
     let ratio = stats.bytes_written as f64 / stats.bytes_appended as f64;
     assert!(ratio > 1.0 && ratio <= 1.06, "{ratio}: {stats:?}");
 }
+
+/// A follower that was offered the group finds no free slot, and sleeps again: the group must not count as taken.
+#[test]
+fn group_is_offered_again_when_its_follower_sleeps_again() {
+    let mut pipeline = Pipeline::new(1, 512, 4096, 0);
+    assert!(pipeline.gather(b"a record"));
+    for _ in 0..3 {
+        let follower = pipeline.follow(8);
+        let mut woken = Vec::new();
+        assert!(pipeline.offer_group(&mut woken));
+        assert_eq!(woken.len(), 1);
+        assert!(Arc::ptr_eq(&woken[0], &follower));
+        // It is on its way.
+        assert!(pipeline.offer_group(&mut woken) && woken.len() == 1);
+    }
+}
