@@ -168,7 +168,9 @@ impl Node {
                     self.parking.note_use(name);
                     return self.reopened(name, volume, patience);
                 }
-                (self.parking.contains(name), self.opening.contains(name))
+                // In the order in which a volume moves that does not open.
+                let is_opening = self.opening.contains(name);
+                (self.parking.contains(name), is_opening)
             };
             if is_parked {
                 if has_asked && let Some(reason) = self.parking.failure(name) {

@@ -1,13 +1,15 @@
 //! Care for volumes that are not open. A volume that could not be opened is tried again. A parked one is opened for its pass
 //! of the scrub, one volume at a time. Meanwhile its time is added to the stored state of its scrub.
 //!
-//! All of this is done by the thread of [`super::parking`], one volume at each look.
+//! All of this is done by the thread of [`super::parking`], one volume at each look. It does no input or output of its own: a
+//! parked volume's disk may hang. Volumes are opened, and states written, in other threads, and the node does not wait for these.
 
 use super::Node;
 use super::parking::ParkedVolume;
 use crate::home::Folder;
 use crate::volume::add_closed_time;
-use redoubt_sync::time;
+use redoubt_sync::{thread, time};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// After the first failure to open a volume; twice as long after each further one.
@@ -16,7 +18,7 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 /// How often the time is added to the stored state. So much is not counted when the node is killed.
 const SAVE_INTERVAL: Duration = Duration::from_secs(3600);
 /// After this time the next volume is opened for its pass, although this one's is not complete: its disk may hang.
-const TURN_MAX: Duration = Duration::from_secs(6 * 3600);
+pub(super) const TURN_MAX: Duration = Duration::from_secs(6 * 3600);
 const _: () = assert!(RETRY_FIRST.as_secs() <= RETRY_MAX.as_secs());
 
 /// Time until a volume that could not be opened so many times is tried again.
@@ -66,20 +68,36 @@ impl Node {
         }
     }
 
+    /// In a thread of its own, one at a time.
     fn save_closed_time(&self) {
         let saved_at = |of: &ParkedVolume| {
             let is_scrubbed = of.closed.was_sound && of.closed.scrub_due_at.is_some();
             is_scrubbed.then(|| of.saved_at + SAVE_INTERVAL)
         };
         let Some(name) = self.first_due(saved_at) else { return };
+        if self.parking.is_saving.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let node = self.parking.node();
+        let saving = move || {
+            let Some(node) = node.upgrade() else { return };
+            node.save_closed_time_of(&name);
+            node.parking.is_saving.store(false, Ordering::Release);
+        };
+        if thread::Builder::new().name("parked-time".to_owned()).spawn(saving).is_err() {
+            self.parking.is_saving.store(false, Ordering::Release);
+        }
+    }
+
+    fn save_closed_time_of(&self, name: &str) {
         // While it is reserved, it is not opened.
-        let Ok(_reserved) = self.reserve(&name, Duration::ZERO) else { return };
-        let closed_at = self.parking.parked.lock().get(&name).map(|of| of.closed.closed_at);
+        let Ok(_reserved) = self.reserve(name, Duration::ZERO) else { return };
+        let closed_at = self.parking.parked.lock().get(name).map(|of| of.closed.closed_at);
         let Some(closed) = closed_at.map(|at| Duration::from_secs(time::elapsed(at).as_secs())) else {
             return;
         };
-        let saved = Folder::open(&self.volume_directory(&name)).and_then(|own| add_closed_time(&own, closed));
-        if let Some(of) = self.parking.parked.lock().get_mut(&name) {
+        let saved = Folder::open(&self.volume_directory(name)).and_then(|own| add_closed_time(&own, closed));
+        if let Some(of) = self.parking.parked.lock().get_mut(name) {
             of.saved_at = time::now();
             if saved.is_ok() {
                 of.count(closed);

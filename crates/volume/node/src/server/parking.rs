@@ -12,7 +12,7 @@
 //! Lock order: the list of volumes, then the parked ones, then the state of [`super::opening`].
 
 use super::opening::Closed;
-use super::parked::retry_delay;
+use super::parked::{TURN_MAX, retry_delay};
 use super::{Node, PATIENCE_WITH_NAMES};
 use crate::error::NodeError;
 use crate::volume::Volume;
@@ -20,6 +20,7 @@ use redoubt_sync::thread::JoinHandle;
 use redoubt_sync::{Condvar, Mutex, thread, time};
 use redoubt_wire::control::VolumeStatus;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -80,6 +81,8 @@ pub struct Parking {
     pub(super) parked: Mutex<BTreeMap<String, ParkedVolume>>,
     /// The volume that was opened for its pass of the scrub, and when.
     pub(super) scrub_turn: Mutex<Option<(String, Instant)>>,
+    /// A thread writes the state of a parked volume.
+    pub(super) is_saving: AtomicBool,
     node: OnceLock<Weak<Node>>,
     last_used: Mutex<BTreeMap<String, Instant>>,
     signal: Arc<Signal>,
@@ -165,6 +168,16 @@ impl Parking {
         self.last_used.lock().insert(name.to_owned(), time::now());
     }
 
+    pub(super) fn node(&self) -> Weak<Node> {
+        self.node.get().cloned().unwrap_or_default()
+    }
+
+    /// The volume that was opened for its pass of the scrub, and may stay open for it.
+    fn turn(&self) -> Option<String> {
+        let turn = self.scrub_turn.lock();
+        turn.as_ref().filter(|(_, since)| time::elapsed(*since) < TURN_MAX).map(|(name, _)| name.clone())
+    }
+
     fn last_use(&self, name: &str) -> Option<Instant> {
         self.last_used.lock().get(name).copied()
     }
@@ -239,8 +252,11 @@ impl Node {
             return Vec::new();
         }
         let connections = self.admission.by_volume();
-        let is_idle =
-            |(name, volume): &(&String, &Arc<Volume>)| !connections.contains_key(*name) && volume.is_idle();
+        let turn = self.parking.turn();
+        let is_idle = |(name, volume): &(&String, &Arc<Volume>)| {
+            let has_turn = turn.as_ref() == Some(*name) && volume.is_scrubbed();
+            !has_turn && !connections.contains_key(*name) && volume.is_idle()
+        };
         let idle = volumes.iter().filter(is_idle);
         let mut idle: Vec<_> = idle
             .map(|(name, volume)| (volume.is_scrubbed(), self.parking.last_use(name), name.clone()))

@@ -33,7 +33,9 @@ impl Node {
         // Together, because volumes move between these lists.
         let (volumes, mut readable) = {
             let volumes = self.volumes.lock();
-            (volumes.clone(), [self.parking.readable(), self.opening.readable()].concat())
+            // In the order in which a volume moves that does not open.
+            let opening = self.opening.readable();
+            (volumes.clone(), [self.parking.readable(), opening].concat())
         };
         let open = volumes.into_iter().filter(|(_, volume)| !volume.is_empty());
         readable.extend(open.map(|(name, volume)| (name, volume.volume_id())));

@@ -390,7 +390,7 @@ impl Volume {
             if is_due {
                 self.save_scrub();
             }
-            if !self.scrub.wait(delay) {
+            if !self.scrub.wait(delay) && !pass.is_done() {
                 return;
             }
         }
