@@ -18,7 +18,7 @@ fn set_protection(prepared: &mut Prepared, protection: PageProtection) {
 }
 
 /// Changes the last page, and stops the node when that is applied.
-fn change(prepared: &mut Prepared, session: u64) {
+pub fn change(prepared: &mut Prepared, session: u64) {
     let mut running = start(prepared, session);
     let wire = prepared.stream.change(OTHER_PAGE, b"changed");
     running.send(&prepared.stream, &wire);

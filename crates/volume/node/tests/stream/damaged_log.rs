@@ -2,6 +2,7 @@
 //! without the redo, and continues with a copy of the files.
 
 use super::client::ControlClient;
+use super::cut_files::change;
 use super::frozen::{export_file, fill_segments, flip, log_of, prepare_long_log, require_refused, segments};
 use super::quarantine::{OTHER_PAGE, start};
 use super::rescue::{PAGE_LEN, PAGE_NO, Prepared, prepare};
@@ -105,15 +106,6 @@ fn remove_note(prepared: &Prepared) {
     std::fs::remove_file(prepared.directory.path().join("volumes/v/frozen")).unwrap();
 }
 
-/// A server is accepted, and its changes are kept.
-fn require_writable(prepared: &mut Prepared, session: u64) {
-    let mut running = start(prepared, session);
-    let wire = prepared.stream.change(OTHER_PAGE, b"continued");
-    running.send(&prepared.stream, &wire);
-    running.control.wait_applied(prepared.stream.lsn.0);
-    running.stop();
-}
-
 #[test]
 fn log_without_its_only_file_is_exported_and_continues_with_it() {
     for (number, part) in (0..).zip(["files of the log are missing", "bytes long", "header"]) {
@@ -130,7 +122,7 @@ fn log_without_its_only_file_is_exported_and_continues_with_it() {
         assert_eq!((path.exists(), segments(&prepared).len()), (number > 0, usize::from(number > 0)));
         std::fs::write(path, &copy).unwrap();
         remove_note(&prepared);
-        require_writable(&mut prepared, 12 + number);
+        change(&mut prepared, 12 + number);
     }
 }
 
@@ -142,7 +134,7 @@ fn log_that_was_cut_behind_its_records_is_not_frozen() {
     let used = std::fs::read(path).unwrap().iter().rposition(|byte| *byte != 0).unwrap() as u64;
     cut(path, used + 1000);
     let path = path.clone();
-    require_writable(&mut prepared, 12);
+    change(&mut prepared, 12);
     assert_eq!(path.metadata().unwrap().len(), len_bytes);
 }
 
@@ -172,5 +164,5 @@ fn volume_stays_frozen_if_damaged_files_of_its_log_are_removed() {
     copies.iter().for_each(|(bytes, path)| std::fs::write(path, bytes).unwrap());
     flip(damaged, 20);
     remove_note(&prepared);
-    require_writable(&mut prepared, 12);
+    change(&mut prepared, 12);
 }
