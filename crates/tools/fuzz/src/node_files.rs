@@ -8,8 +8,8 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use redoubt_node::checkpoint::CheckpointFiles;
 use redoubt_node::checkpoint::twice::copy_of;
+use redoubt_node::checkpoint::{CheckpointFiles, NodeCheckpoint, Positions};
 use redoubt_node::home::Folder;
 use redoubt_node::quarantine::Contents;
 use redoubt_node::volume::Identity;
@@ -83,10 +83,11 @@ pub fn run(data: &[u8]) {
         put_names(directory, content, is_whole);
     }
     let Ok((mut files, checkpoint)) = CheckpointFiles::open(&folder) else { return };
-    let (applied, log_start) = (checkpoint.applied, checkpoint.log_start);
-    files.write(applied, log_start, &[], 0, || checkpoint.names.clone()).unwrap();
+    let NodeCheckpoint { applied, log_start, cover, .. } = checkpoint;
+    let positions = Positions { applied, log_start, cover };
+    files.write(positions, &[], 0, || checkpoint.names.clone()).unwrap();
     let (_, again) = CheckpointFiles::open(&folder).expect("what was written can be read");
-    assert_eq!((again.applied, again.log_start), (applied, log_start));
+    assert_eq!((again.applied, again.log_start, again.cover), (applied, log_start, cover));
     assert!(again.names.all().eq(checkpoint.names.all()));
     let mut names = (*again.names).clone();
     names.track();
@@ -99,7 +100,7 @@ pub fn run(data: &[u8]) {
         let _ = names.unlink(path);
     }
     let changes = names.take_changes();
-    files.write(applied, log_start, &changes, u64::MAX, || unreachable!("the log is short")).unwrap();
+    files.write(positions, &changes, u64::MAX, || unreachable!("the log is short")).unwrap();
     let (_, followed) = CheckpointFiles::open(&folder).expect("what was appended can be read");
     assert!(followed.names.all().eq(names.all()));
 }

@@ -13,18 +13,19 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use redoubt_logdev::Seq;
-use redoubt_node::checkpoint::CheckpointFiles;
+use redoubt_node::checkpoint::{CheckpointFiles, Positions};
 use redoubt_node::construct::Builder;
 use redoubt_node::home::Folder;
-use redoubt_node::index::LogIndex;
+use redoubt_node::index::{LogIndex, PageKey};
 use redoubt_node::log_buffer::Chunk;
 use redoubt_node::mark::Point;
 use redoubt_node::namespace::Namespace;
 use redoubt_node::parser::Parser;
 use redoubt_node::plain::PlainStore;
-use redoubt_node::rescue::{Histories, ImageOwner};
+use redoubt_node::rescue::{DamagedImage, Histories};
 use redoubt_node::volume::decode_chunk;
 use redoubt_page::{Format, SpaceFlags};
+use redoubt_pagestore::ObjectId;
 use redoubt_redo::{Lsn, PageId};
 use redoubt_sync::RwLock;
 use redoubt_wire::frame::append_frame;
@@ -115,14 +116,18 @@ pub fn run(data: &[u8]) {
     std::fs::create_dir_all(&place).unwrap();
     let plain = PlainStore::new(Folder::open(&place).unwrap());
     let mut parser = Parser::new(&index, &names, &plain);
-    let mut histories = Histories::new([(PageId::new(5, 3), Format::of_mariadb(SpaceFlags(0x15)))]);
+    let page = DamagedImage {
+        key: PageKey::new(ObjectId(1), 3),
+        page_id: PageId::new(5, 3),
+        format: Format::of_mariadb(SpaceFlags(0x15)),
+        fault: "damaged".to_owned(),
+    };
+    let mut histories = Histories::new([&page]);
     let mut end = start;
     for chunk in &chunks {
-        let _ = histories.frame(chunk, &|_, path, page_no| match (path.first(), page_no) {
-            (Some(b'd'), 3) => ImageOwner::Ours,
-            (Some(b'd'), _) => ImageOwner::Other,
-            _ => ImageOwner::Unknown,
-        });
+        let is_known = |path: &[u8]| path.first() == Some(&b'd');
+        let find = |path: &[u8], page_no: u32| is_known(path).then(|| PageKey::new(ObjectId(1), page_no));
+        let _ = histories.frame(chunk, &find);
         let Ok(outcome) = parser.handle(chunk) else { break };
         for key in outcome.unknown_flags {
             let _ = parser.learn_flags(key.object(), 0x15, chunk.end.lsn);
@@ -135,13 +140,15 @@ pub fn run(data: &[u8]) {
     let names = Arc::new(names.into_inner());
     build(&index, &names);
     for history in histories.into_pages() {
-        let _ = history.rebuild(&[], start.lsn);
+        let stored = vec![0; page.format.physical_page_size_bytes()];
+        let _ = history.rebuild(&[], Some(&stored), start.lsn);
     }
     let folder = Folder::open(directory).unwrap();
     CheckpointFiles::create(&folder, &Namespace::default()).unwrap();
     let (mut files, _) = CheckpointFiles::open(&folder).expect("what was written can be read");
     // Names that follow by their changes alone.
-    files.write(end, start, &changes, u64::MAX, || Arc::clone(&names)).unwrap();
+    let positions = Positions { applied: end, log_start: start, cover: Some(start) };
+    files.write(positions, &changes, u64::MAX, || Arc::clone(&names)).unwrap();
     let (_, read) = CheckpointFiles::open(&folder).expect("what was written can be read");
     assert!(*read.names == *names && read.applied == end);
     for entry in std::fs::read_dir(directory).unwrap() {

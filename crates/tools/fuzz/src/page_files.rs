@@ -25,6 +25,7 @@ fn options() -> FilePageStoreOptions {
         protection: Some(PageProtection::Journal),
         journal_len_bytes: 128 << 10,
         max_open_files: 4,
+        ..FilePageStoreOptions::default()
     }
 }
 

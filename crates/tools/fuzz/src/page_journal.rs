@@ -17,7 +17,12 @@ const PAGE: usize = 4096;
 const BLOCK: usize = 4096;
 
 fn options(protection: PageProtection) -> FilePageStoreOptions {
-    FilePageStoreOptions { protection: Some(protection), journal_len_bytes: 128 << 10, max_open_files: 4 }
+    FilePageStoreOptions {
+        protection: Some(protection),
+        journal_len_bytes: 128 << 10,
+        max_open_files: 4,
+        ..FilePageStoreOptions::default()
+    }
 }
 
 fn image(version: u8) -> Vec<u8> {

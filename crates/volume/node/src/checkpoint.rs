@@ -46,8 +46,28 @@ pub struct NodeCheckpoint {
     /// First byte of the log that is still needed, with the LSN there (the server's own checkpoint may be
     /// older than A).
     pub log_start: Point,
+    /// The log covers the page journal from there on (`volume/cover.rs`). `None`: not known.
+    pub cover: Option<Point>,
     /// Names as of A.
     pub names: Arc<Namespace>,
+}
+
+impl NodeCheckpoint {
+    /// First byte of the log that is still needed for anything.
+    pub fn kept_from(&self) -> Point {
+        self.cover.filter(|cover| cover.seq < self.log_start.seq).unwrap_or(self.log_start)
+    }
+}
+
+/// Positions of a [`NodeCheckpoint`].
+#[derive(Clone, Copy, Debug)]
+pub struct Positions {
+    /// A.
+    pub applied: Point,
+    /// See [`NodeCheckpoint::log_start`].
+    pub log_start: Point,
+    /// See [`NodeCheckpoint::cover`].
+    pub cover: Option<Point>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -57,6 +77,8 @@ struct Stored {
     applied_lsn: u64,
     log_start_seq: u64,
     log_start_lsn: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cover: Option<(u64, u64)>,
     names: NamesEnd,
     /// See [`CheckpointFiles::lists_files`].
     #[serde(default)]
@@ -85,7 +107,8 @@ impl CheckpointFiles {
     /// [`NodeError::Io`].
     pub fn create(directory: &Folder, names: &Namespace) -> Result<(), NodeError> {
         let mut files = Self { directory: directory.clone(), names: None, next_number: 1, lists_files: true };
-        files.write(Point::default(), Point::default(), &[], 0, || Arc::new(names.clone()))
+        let begin = Positions { applied: Point::default(), log_start: Point::default(), cover: None };
+        files.write(begin, &[], 0, || Arc::new(names.clone()))
     }
 
     /// Reads the checkpoint in `directory`. Changes nothing.
@@ -100,6 +123,7 @@ impl CheckpointFiles {
         let checkpoint = NodeCheckpoint {
             applied: point(stored.applied_seq, stored.applied_lsn),
             log_start: point(stored.log_start_seq, stored.log_start_lsn),
+            cover: stored.cover.map(|(seq, lsn)| point(seq, lsn)),
             names: Arc::new(names),
         };
         let next_number = names_file.number() + 1;
@@ -128,8 +152,7 @@ impl CheckpointFiles {
     /// [`NodeError::Io`]; retryable if the disk is full. The last checkpoint is untouched then.
     pub fn write(
         &mut self,
-        applied: Point,
-        log_start: Point,
+        Positions { applied, log_start, cover }: Positions,
         changes: &[NameChange],
         least_log_bytes: u64,
         all: impl FnOnce() -> Arc<Namespace>,
@@ -164,6 +187,7 @@ impl CheckpointFiles {
             applied_lsn: applied.lsn.0,
             log_start_seq: log_start.seq.0,
             log_start_lsn: log_start.lsn.0,
+            cover: cover.map(|cover| (cover.seq.0, cover.lsn.0)),
             names: end,
             lists_files: true,
         };

@@ -75,6 +75,14 @@ pub enum NodeError {
         /// The defect.
         reason: String,
     },
+    /// The page journal is missing or of no use.
+    #[error("{}: {reason}", path.display())]
+    LostJournal {
+        /// The file.
+        path: PathBuf,
+        /// The defect, and the remedy.
+        reason: String,
+    },
     /// The encryption of a volume's files is not as it must be.
     #[error("{0}")]
     AtRest(#[from] AtRestError),

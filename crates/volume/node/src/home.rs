@@ -51,7 +51,7 @@ pub trait Home: Send + Sync {
     fn check_pages(&self, _volume_id: &str, _options: &NodeOptions) -> Result<(), NodeError> {
         Ok(())
     }
-    /// Its pages; makes a store if there is none.
+    /// Its pages; makes a store if there is none. A lost journal is replaced if `replaces_lost_journal`.
     ///
     /// # Errors
     /// As [`page_store::open`].
@@ -59,6 +59,7 @@ pub trait Home: Send + Sync {
         &self,
         volume_id: &str,
         options: &NodeOptions,
+        replaces_lost_journal: bool,
     ) -> Result<(Box<dyn PageStore>, page_store::Description), NodeError>;
 }
 
@@ -150,8 +151,10 @@ impl Home for DirectoryHome {
         &self,
         volume_id: &str,
         options: &NodeOptions,
+        replaces_lost_journal: bool,
     ) -> Result<(Box<dyn PageStore>, page_store::Description), NodeError> {
-        let (store, description) = page_store::open(self.site(volume_id, options), options)?;
+        let site = self.site(volume_id, options);
+        let (store, description) = page_store::open(site, options, replaces_lost_journal)?;
         Ok((Box::new(store), description))
     }
 }

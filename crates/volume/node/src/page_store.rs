@@ -3,7 +3,7 @@
 
 use crate::error::NodeError;
 use crate::options::NodeOptions;
-use crate::place::{Part, Place, Site, find, find_or_create};
+use crate::place::{Part, Place, Site, find, find_or_create, link_of, unlinked};
 use redoubt_pagestore::{
     FilePageStore, FilePageStoreOptions, JOURNAL_NAME, PageProtection, PageStore, PageStoreError,
 };
@@ -42,11 +42,16 @@ impl Default for PageOptions {
     }
 }
 
-/// Opens the page store of a volume; makes one if there is none.
+/// Opens the page store of a volume; makes one if there is none. A lost journal is replaced if `replaces_lost_journal`.
 ///
 /// # Errors
-/// [`NodeError::Refused`] if the requested protection is not available there; [`NodeError::PageStore`].
-pub fn open(site: Site<'_>, options: &NodeOptions) -> Result<(FilePageStore, Description), NodeError> {
+/// [`NodeError::Refused`] if the requested protection is not available there; [`NodeError::LostJournal`];
+/// [`NodeError::PageStore`].
+pub fn open(
+    site: Site<'_>,
+    options: &NodeOptions,
+    replaces_lost_journal: bool,
+) -> Result<(FilePageStore, Description), NodeError> {
     let pages = &options.pages;
     let is_new = find(site, Part::Pages)?.is_none();
     // The journal first: should the node die in between, the volume still counts as new.
@@ -58,10 +63,18 @@ pub fn open(site: Site<'_>, options: &NodeOptions) -> Result<(FilePageStore, Des
         FilePageStoreOptions {
             protection: pages.protection,
             journal_len_bytes: pages.journal_len_bytes,
+            replaces_lost_journal,
             ..FilePageStoreOptions::default()
         },
     )
-    .map_err(|error| with_path(error, &place, journal.as_ref()))?;
+    .map_err(|error| match (error, journal.as_ref(), &pages.journal_place) {
+        (PageStoreError::LostJournal { .. }, None, Some(wanted)) if unlinked(site, Part::Journal, wanted) => {
+            let reason =
+                format!("the link to the page journal below {} is missing: put it back", wanted.display());
+            NodeError::Damaged { path: link_of(site, Part::Journal), reason }
+        }
+        (error, journal, _) => with_path(error, &place, journal),
+    })?;
     let protection = store.info().protection;
     let mut warnings = Vec::new();
     if pages.pretend_atomic && protection == PageProtection::Atomic {
@@ -75,11 +88,16 @@ pub fn open(site: Site<'_>, options: &NodeOptions) -> Result<(FilePageStore, Des
 
 /// The error, with the whole path of a file that cannot be used.
 fn with_path(error: PageStoreError, pages: &Place, journal: Option<&Place>) -> NodeError {
-    let PageStoreError::BadFile { file, reason } = error else { return error.into() };
-    let place = journal.filter(|_| file == JOURNAL_NAME).unwrap_or(pages);
-    match place {
-        Place::Directory(directory) => NodeError::Damaged { path: directory.join(file), reason },
-        Place::Device(_) => PageStoreError::BadFile { file, reason }.into(),
+    let path_of = |file: &str| match journal.filter(|_| file == JOURNAL_NAME).unwrap_or(pages) {
+        Place::Directory(directory) => directory.join(file),
+        device @ Place::Device(_) => PathBuf::from(format!("{device}: {file}")),
+    };
+    match error {
+        PageStoreError::BadFile { file, reason } => NodeError::Damaged { path: path_of(&file), reason },
+        PageStoreError::LostJournal { file, reason } => {
+            NodeError::LostJournal { path: path_of(&file), reason }
+        }
+        error => error.into(),
     }
 }
 

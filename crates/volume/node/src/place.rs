@@ -195,6 +195,16 @@ pub fn find_or_create(site: Site<'_>, part: Part, wanted: Option<&Path>) -> Resu
     Ok(place)
 }
 
+/// Where the link to a part is.
+pub fn link_of(site: Site<'_>, part: Part) -> PathBuf {
+    site.directory.join(part.name())
+}
+
+/// The directory that a part has at `wanted` is there.
+pub fn unlinked(site: Site<'_>, part: Part, wanted: &Path) -> bool {
+    wanted.join(elsewhere(part, site.volume_id)).is_dir()
+}
+
 fn elsewhere(part: Part, volume_id: &str) -> String {
     format!("{}-{volume_id}", part.name())
 }

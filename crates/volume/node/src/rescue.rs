@@ -4,17 +4,19 @@
 //! Nothing is guessed. The base of a rebuilt page must be *complete*, which is so for
 //! * the newest image that the page journal received: it is the page's proper content;
 //! * an older image whose LSN is not before the first redo in the log: all redo after it is there;
+//! * the page in its file, if the log reaches back to all changes that files lack (`volume/cover.rs`);
 //! * a page that the redo in the log starts from nothing (INIT_PAGE, FREE_PAGE, an image sent by the server, a
 //!   tablespace that was created or cut in that redo).
 //!
 //! [`Histories`] is pure: it is fed the frames of the log in order and collects everything about some pages. An image
-//! in the stream names its page by path. If that path is not known today, or was renamed within the log, the page of
-//! the image is uncertain, and the log is not used.
+//! in the stream has the page's identity in its header. An image of zeros names its page by path only. If such a path,
+//! or a directory of it, was renamed within the log, the page of the image is uncertain, and the log is not used.
 
 use crate::error::NodeError;
 use crate::index::PageKey;
 use crate::log_buffer::Chunk;
 use redoubt_page::format::{complete_image, page_lsn};
+use redoubt_page::layout;
 use redoubt_page::mysql::Scratch;
 use redoubt_page::{Change, Format, page_is_never_written};
 use redoubt_pagestore::{ObjectId, RetainedImage};
@@ -23,6 +25,7 @@ use redoubt_sync::thread::catch_panic;
 use redoubt_wire::stream::{StreamFrame, decode};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A page whose stored image is damaged.
 #[derive(Clone, Debug)]
@@ -52,19 +55,8 @@ pub trait Rescue: Sync {
     }
 }
 
-/// Whose page an image in the stream is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ImageOwner {
-    /// The page that is being rebuilt.
-    Ours,
-    /// Another page.
-    Other,
-    /// The path is not known.
-    Unknown,
-}
-
-/// Finds the page of an image in the stream, by path and page number: its relation to the damaged page of this number.
-pub type FindOwner<'f> = &'f dyn Fn(usize, &[u8], u32) -> ImageOwner;
+/// Finds the page at a place of a file, by path and page number. `None`: the path is not known.
+pub type FindPage<'f> = &'f dyn Fn(&[u8], u32) -> Option<PageKey>;
 
 /// Base of a page that the page journal has in its newest version.
 pub const NEWEST_IMAGE: &str = "the page journal's newest image";
@@ -85,10 +77,36 @@ pub enum Examined {
     },
 }
 
+const DELETED: &str = "the log has a deletion of its file, and does not initialise it after that";
+
 struct Run {
     start_lsn: Lsn,
     end_lsn: Lsn,
     bytes: Vec<u8>,
+}
+
+/// Paths in the log, which make it uncertain whose page an image is.
+#[derive(Default)]
+struct Paths {
+    of_images: BTreeSet<Vec<u8>>,
+    renamed: BTreeSet<Vec<u8>>,
+}
+
+impl Paths {
+    fn add_renamed(&mut self, path: &[u8]) {
+        // Redo has `./db/t.ibd` where the stream has `db/t.ibd`.
+        self.renamed.insert(path.strip_prefix(b"./").unwrap_or(path).to_vec());
+    }
+
+    /// A path that an image names, and that was renamed, or a directory of it.
+    fn renamed_of_image(&self) -> Option<&[u8]> {
+        let is_renamed = |path: &&Vec<u8>| {
+            let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+            let mut prefixes = ends.chain([path.len()]).filter_map(|end| path.get(..end));
+            prefixes.any(|prefix| self.renamed.contains(prefix))
+        };
+        self.of_images.iter().find(is_renamed).map(Vec::as_slice)
+    }
 }
 
 /// Histories of damaged pages in the log.
@@ -96,27 +114,37 @@ pub struct Histories {
     family: Family,
     /// In the order in which the pages were given.
     pages: Vec<PageHistory>,
+    by_key: FxHashMap<PageKey, usize>,
     by_page: FxHashMap<PageId, Vec<usize>>,
     by_space: FxHashMap<SpaceId, Vec<usize>>,
+    paths: Paths,
 }
 
 impl Histories {
     /// Nothing known yet of these pages, which are of one volume.
-    pub fn new(pages: impl IntoIterator<Item = (PageId, Format)>) -> Self {
-        let pages: Vec<_> =
-            pages.into_iter().map(|(page_id, format)| PageHistory::new(page_id, format)).collect();
+    pub fn new<'p>(pages: impl IntoIterator<Item = &'p DamagedImage>) -> Self {
+        let (mut by_key, mut histories) = (FxHashMap::default(), Vec::new());
         let mut by_page: FxHashMap<_, Vec<_>> = FxHashMap::default();
         let mut by_space: FxHashMap<_, Vec<_>> = FxHashMap::default();
-        for (number, page) in pages.iter().enumerate() {
+        for (number, page) in pages.into_iter().enumerate() {
+            by_key.insert(page.key, number);
             by_page.entry(page.page_id).or_default().push(number);
             by_space.entry(page.page_id.space).or_default().push(number);
+            histories.push(PageHistory::new(page.page_id, page.format));
         }
-        let family = pages.first().map_or(Family::MariaDb, |page| page.format.family);
-        Self { family, pages, by_page, by_space }
+        let family = histories.first().map_or(Family::MariaDb, |page| page.format.family);
+        Self { family, pages: histories, by_key, by_page, by_space, paths: Paths::default() }
     }
 
     /// The pages, in the order in which they were given.
-    pub fn into_pages(self) -> Vec<PageHistory> {
+    pub fn into_pages(mut self) -> Vec<PageHistory> {
+        if let Some(path) = self.paths.renamed_of_image() {
+            let path = String::from_utf8_lossy(path);
+            let doubt: Arc<str> = format!("it has images of pages of {path}, which was renamed").into();
+            for history in &mut self.pages {
+                history.doubt.get_or_insert_with(|| Arc::clone(&doubt));
+            }
+        }
         self.pages
     }
 
@@ -124,7 +152,7 @@ impl Histories {
     ///
     /// # Errors
     /// [`NodeError::Redo`] or [`NodeError::Wire`] if it is damaged.
-    pub fn frame(&mut self, chunk: &Chunk, owner: FindOwner<'_>) -> Result<(), NodeError> {
+    pub fn frame(&mut self, chunk: &Chunk, find: FindPage<'_>) -> Result<(), NodeError> {
         match decode(chunk.kind, chunk.payload())? {
             StreamFrame::Redo(bytes) => {
                 let family = self.family;
@@ -136,23 +164,50 @@ impl Histories {
             }
             StreamFrame::Image { path, page_no, page, is_recovered } => {
                 let complete_to = (!is_recovered).then_some(chunk.start.lsn);
-                for (number, history) in self.pages.iter_mut().enumerate() {
-                    history.image_of(owner(number, path, page_no), path, page, complete_to);
+                if let Some(page_id) = layout::page_id(page).filter(|_| !page_is_never_written(page)) {
+                    for number in self.by_page.get(&page_id).into_iter().flatten() {
+                        if let Some(history) = self.pages.get_mut(*number) {
+                            history.image(page, complete_to);
+                        }
+                    }
+                } else {
+                    self.paths.of_images.insert(path.to_vec());
+                    if let Some(history) = self.history_at(path, page_no, find) {
+                        history.image(page, complete_to);
+                    }
+                }
+            }
+            StreamFrame::Scrub { path, page_no, pages, lsn } => {
+                for page_no in page_no..page_no.saturating_add(pages) {
+                    if let Some(history) = self.history_at(path, page_no, find) {
+                        history.scrubbed_at = history.scrubbed_at.max(Some(lsn));
+                    }
                 }
             }
             StreamFrame::Rename { from, to } => {
-                for history in &mut self.pages {
-                    history.renamed_paths.extend([from.to_vec(), to.to_vec()]);
-                }
+                self.paths.add_renamed(from);
+                self.paths.add_renamed(to);
             }
             _ => {}
         }
         Ok(())
     }
 
+    fn history_at(&mut self, path: &[u8], page_no: u32, find: FindPage<'_>) -> Option<&mut PageHistory> {
+        self.pages.get_mut(*self.by_key.get(&find(path, page_no)?)?)
+    }
+
     fn mtr(&mut self, mtr: &Mtr<'_, '_>) {
         for note in mtr.files {
-            self.pages.iter_mut().for_each(|history| history.file_record(note));
+            if let FileRecord::Rename { old_path, new_path } = note.record {
+                self.paths.add_renamed(old_path);
+                self.paths.add_renamed(new_path);
+            }
+            for number in self.by_space.get(&note.space).into_iter().flatten() {
+                if let Some(history) = self.pages.get_mut(*number) {
+                    history.file_record(note);
+                }
+            }
         }
         for run in mtr.runs {
             let numbers = match run.trims_from() {
@@ -175,11 +230,11 @@ pub struct PageHistory {
     /// The page before `runs`, if the log has it.
     base: Option<Vec<u8>>,
     runs: Vec<Run>,
-    image_paths: BTreeSet<Vec<u8>>,
-    renamed_paths: BTreeSet<Vec<u8>>,
     /// Why the log cannot be relied on.
-    doubt: Option<String>,
-    /// The file was deleted: earlier redo may be of another one.
+    doubt: Option<Arc<str>>,
+    /// The server has overwritten the page with zeros, free as of there.
+    scrubbed_at: Option<Lsn>,
+    /// The file was deleted, and nothing has begun the page in another one.
     is_deleted: bool,
 }
 
@@ -191,43 +246,20 @@ impl PageHistory {
             format,
             base: None,
             runs: Vec::new(),
-            image_paths: BTreeSet::new(),
-            renamed_paths: BTreeSet::new(),
             doubt: None,
+            scrubbed_at: None,
             is_deleted: false,
         }
     }
 
-    fn image_of(&mut self, owner: ImageOwner, path: &[u8], page: &[u8], complete_to: Option<Lsn>) {
-        match owner {
-            ImageOwner::Ours => {
-                self.image_paths.insert(path.to_vec());
-                self.image(page, complete_to);
-            }
-            ImageOwner::Other => {
-                self.image_paths.insert(path.to_vec());
-            }
-            ImageOwner::Unknown => {
-                let path = String::from_utf8_lossy(path);
-                self.doubt
-                    .get_or_insert_with(|| format!("it has an image of a page of {path}, which is gone"));
-            }
-        }
-    }
-
+    /// Of its tablespace.
     fn file_record(&mut self, note: &FileNote<'_>) {
         match note.record {
             // MySQL writes page 0 of a new file before it logs that the file is there.
-            FileRecord::Create { .. }
-                if note.space == self.page_id.space && self.format.family == Family::MariaDb =>
-            {
-                self.start_anew();
-            }
-            FileRecord::Delete { .. } if note.space == self.page_id.space => self.is_deleted = true,
-            FileRecord::Rename { old_path, new_path } => {
-                // Redo has `./db/t.ibd` where the stream has `db/t.ibd`.
-                let plain = |path: &[u8]| path.strip_prefix(b"./").unwrap_or(path).to_vec();
-                self.renamed_paths.extend([plain(old_path), plain(new_path)]);
+            FileRecord::Create { .. } if self.format.family == Family::MariaDb => self.start_anew(),
+            FileRecord::Delete { .. } => {
+                (self.base, self.is_deleted) = (None, true);
+                self.runs.clear();
             }
             _ => {}
         }
@@ -250,6 +282,7 @@ impl PageHistory {
 
     /// All before this has no effect on the page.
     fn start_anew(&mut self) {
+        self.is_deleted = false;
         self.base = Some(vec![0; self.format.physical_page_size_bytes()]);
         self.runs.clear();
     }
@@ -263,12 +296,13 @@ impl PageHistory {
             Some(image.to_vec())
         };
         self.runs.clear();
+        self.is_deleted = false;
         self.base = unpacked.filter(|page| page.len() == self.format.physical_page_size_bytes());
         if let (Some(base), Some(lsn)) = (&mut self.base, complete_to) {
             complete_image(self.format.family, base, lsn);
         }
         if self.base.is_none() {
-            self.doubt.get_or_insert_with(|| "it has an image of the page that is damaged".to_owned());
+            self.doubt.get_or_insert_with(|| "it has an image of the page that is damaged".into());
         }
     }
 
@@ -278,28 +312,28 @@ impl PageHistory {
         newest.map(|newest| newest.page.clone())
     }
 
-    /// The page, rebuilt from the log and from `retained` images (newest first), and its base.
+    /// The page, rebuilt from the log and from `retained` images (newest first), and its base. `of_file`: the page in its
+    /// file, which lacks no change from before the history.
     ///
     /// # Errors
     /// Why it cannot be rebuilt.
     pub fn rebuild(
         mut self,
         retained: &[RetainedImage],
+        of_file: Option<&[u8]>,
         log_start: Lsn,
     ) -> Result<(Vec<u8>, &'static str), String> {
         if let Some(newest) = self.newest(retained) {
             return Ok((newest, NEWEST_IMAGE));
-        }
-        if let Some(path) = self.image_paths.intersection(&self.renamed_paths).next() {
-            let path = String::from_utf8_lossy(path);
-            let doubt = format!("it has images of pages of {path}, which was renamed");
-            self.doubt.get_or_insert(doubt);
         }
         if let Some(doubt) = self.doubt.take() {
             return Err(format!("the log cannot be used, because {doubt}"));
         }
         if let Some(base) = self.base.take() {
             return self.replay(base).map(|page| (page, "redo that initialises the page"));
+        }
+        if self.is_deleted {
+            return Err(DELETED.to_owned());
         }
         let complete = |image: &&RetainedImage| {
             page_lsn(self.format.family, &image.page).is_some_and(|lsn| lsn >= log_start)
@@ -308,6 +342,10 @@ impl PageHistory {
             Some(image) => {
                 let page = self.replay(image.page.clone())?;
                 Ok((page, "an older image of the page journal, and redo"))
+            }
+            None if of_file.is_some_and(|page| self.is_whole(page) && !page_is_never_written(page)) => {
+                let page = self.replay(of_file.unwrap_or_default().to_vec())?;
+                Ok((page, "the page in its file, and redo"))
             }
             None => Err(format!(
                 "the page journal has no image of it that is whole and new enough, and the redo in the log, \
@@ -325,8 +363,7 @@ impl PageHistory {
         if let Some(newest) = self.newest(retained).filter(|newest| lsn_of(newest) > stored_lsn) {
             return Examined::Rebuilt(newest);
         }
-        let is_doubtful = self.doubt.is_some() || self.is_deleted;
-        if is_doubtful || !self.image_paths.is_disjoint(&self.renamed_paths) {
+        if self.doubt.is_some() || self.is_deleted {
             return Examined::Unproven;
         }
         let is_newer = |page: &Vec<u8>| lsn_of(page) > stored_lsn;
@@ -342,11 +379,48 @@ impl PageHistory {
         }
         // Changes from before the log may be missing, too.
         let first = self.runs.iter().map(|run| run.start_lsn).find(|lsn| *lsn >= stored_lsn);
-        match self.rebuild(retained, log_start) {
+        match self.rebuild(retained, None, log_start) {
             Ok((page, _)) if lsn_of(&page) > stored_lsn => Examined::Rebuilt(page),
             Ok(_) => Examined::Unproven,
             Err(why) => Examined::Lost { lsn: first.unwrap_or(stored_lsn), reason: why },
         }
+    }
+
+    /// The page as of the end of the history, from what its file has. `None`: the file has that. The file lacks no change
+    /// from before the history.
+    ///
+    /// # Errors
+    /// Why that is not certain.
+    pub fn bring_up(mut self, stored: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        if let Some(doubt) = self.doubt.take() {
+            return Err(format!("the log cannot be used, because {doubt}"));
+        }
+        if self.is_deleted {
+            return Err(DELETED.to_owned());
+        }
+        let page = match self.base.take() {
+            Some(base) => self.replay(base)?,
+            None if self.runs.is_empty() && (self.scrubbed_at.is_none() || page_is_never_written(stored)) => {
+                return Ok(None);
+            }
+            None if page_is_never_written(stored) || !self.is_whole(stored) => {
+                return Err(
+                    "its file has no whole version of it, and the log does not initialise it".to_owned()
+                );
+            }
+            None => self.replay(stored.to_vec())?,
+        };
+        let page = self.scrub(page)?;
+        Ok((page != stored).then_some(page))
+    }
+
+    fn scrub(&self, mut page: Vec<u8>) -> Result<Vec<u8>, String> {
+        let is_free = |lsn: &Lsn| page_lsn(self.format.family, &page).is_some_and(|found| found <= *lsn);
+        if let Some(lsn) = self.scrubbed_at.filter(is_free) {
+            layout::scrub(&mut page, lsn);
+            self.format.finalize(&mut page).map_err(|error| error.to_string())?;
+        }
+        Ok(page)
     }
 
     fn is_whole(&self, page: &[u8]) -> bool {

@@ -13,6 +13,12 @@ const PAGE: (u32, u32) = (5, 7);
 const LEN: usize = 16_384;
 const START: Lsn = Lsn(1000);
 
+const KEY: PageKey = PageKey::new(redoubt_pagestore::ObjectId(3), 7);
+
+fn damaged(page_id: PageId) -> DamagedImage {
+    DamagedImage { key: KEY, page_id, format: FORMAT, fault: "damaged".to_owned() }
+}
+
 /// Frames of a log that starts at [`START`].
 struct Log {
     histories: Histories,
@@ -21,10 +27,11 @@ struct Log {
 
 impl Log {
     fn new() -> Self {
-        Self { histories: Histories::new([(ID, FORMAT)]), lsn: START }
+        Self { histories: Histories::new(&[damaged(ID)]), lsn: START }
     }
 
-    fn frame(&mut self, frame: &StreamFrame<'_>, lsn_bytes: u64, owner: ImageOwner) -> &mut Self {
+    /// `at`: the page that is found at the path of the frame.
+    fn frame(&mut self, frame: &StreamFrame<'_>, lsn_bytes: u64, at: Option<PageKey>) -> &mut Self {
         let mut payload = Vec::new();
         frame.encode_payload(&mut payload);
         let start = Point { seq: Seq(1), lsn: self.lsn };
@@ -32,13 +39,13 @@ impl Log {
         let end = Point { seq: Seq(1), lsn: self.lsn };
         let chunk =
             Chunk { kind: frame.kind(), logged: true, start, end, wire: Vec::new(), raw: Some(payload) };
-        self.histories.frame(&chunk, &|_, _, _| owner).unwrap();
+        self.histories.frame(&chunk, &|_, _| at).unwrap();
         self
     }
 
     fn mtr(&mut self, mtr: &MtrWriter) -> &mut Self {
         let bytes = mtr.finish(1);
-        self.frame(&StreamFrame::Redo(&bytes), bytes.len() as u64, ImageOwner::Other)
+        self.frame(&StreamFrame::Redo(&bytes), bytes.len() as u64, None)
     }
 
     fn change(&mut self, value: u8) -> &mut Self {
@@ -47,17 +54,18 @@ impl Log {
         self.mtr(&mtr)
     }
 
-    fn image(&mut self, page: &[u8], owner: ImageOwner) -> &mut Self {
-        self.frame(&StreamFrame::Image { path: b"d/t.ibd", page_no: 7, page, is_recovered: false }, 0, owner)
+    fn image(&mut self, page: &[u8], at: Option<PageKey>) -> &mut Self {
+        self.frame(&StreamFrame::Image { path: b"d/t.ibd", page_no: 7, page, is_recovered: false }, 0, at)
     }
 
-    fn rename(&mut self) -> &mut Self {
-        self.frame(&StreamFrame::Rename { from: b"d/t.ibd", to: b"d/u.ibd" }, 0, ImageOwner::Other)
+    fn rename(&mut self, from: &str, to: &str) -> &mut Self {
+        let frame = StreamFrame::Rename { from: from.as_bytes(), to: to.as_bytes() };
+        self.frame(&frame, 0, None)
     }
 
     /// LSN and the byte that changes, of the page that is built.
     fn rebuild(self, retained: &[RetainedImage]) -> Result<(Lsn, u8), String> {
-        let (page, _) = self.histories.into_pages().remove(0).rebuild(retained, START)?;
+        let (page, _) = self.histories.into_pages().remove(0).rebuild(retained, None, START)?;
         assert!(redoubt_page::verify(&page, FLAGS).is_ok());
         Ok((page_lsn(&page).unwrap(), page[100]))
     }
@@ -86,7 +94,7 @@ fn init() -> MtrWriter {
 #[test]
 fn the_newest_image_is_taken_whatever_the_log_says() {
     let mut log = Log::new();
-    log.change(1).image(&image(1, 1), ImageOwner::Unknown);
+    log.change(1).image(&image(1, 1), None);
     assert_eq!(log.rebuild(&[retained(5, 4, true)]), Ok((Lsn(5), 4)));
 }
 
@@ -129,7 +137,7 @@ fn redo_that_starts_the_page_anew_needs_no_image() {
     for anew in [create, trim, free] {
         let mut log = Log::new();
         log.change(1).mtr(&anew);
-        let (page, _) = log.histories.into_pages().remove(0).rebuild(&[], START).unwrap();
+        let (page, _) = log.histories.into_pages().remove(0).rebuild(&[], None, START).unwrap();
         assert!(page.iter().all(|byte| *byte == 0));
     }
     // Of another tablespace: nothing.
@@ -144,12 +152,12 @@ fn redo_that_starts_the_page_anew_needs_no_image() {
 fn a_cut_of_the_system_tablespace_starts_the_pages_anew_that_it_cuts_off() {
     for (first_cut_off, is_anew) in [(7, true), (8, false)] {
         let page = PageId::new(0, 7);
-        let mut log = Log { histories: Histories::new([(page, FORMAT)]), lsn: START };
+        let mut log = Log { histories: Histories::new(&[damaged(page)]), lsn: START };
         let mut change = MtrWriter::new();
         change.write((0, 7), 100, &[1]).trim((0, first_cut_off));
         log.mtr(&change);
         assert_eq!(
-            log.histories.into_pages().remove(0).rebuild(&[], START).is_ok(),
+            log.histories.into_pages().remove(0).rebuild(&[], None, START).is_ok(),
             is_anew,
             "cut from page {first_cut_off} on"
         );
@@ -157,24 +165,60 @@ fn a_cut_of_the_system_tablespace_starts_the_pages_anew_that_it_cuts_off() {
 }
 
 #[test]
-fn an_image_of_the_stream_starts_it_anew_if_it_is_known_whose_it_is() {
-    let with_image = |owner| {
+fn image_in_the_stream_starts_its_page_anew_in_any_file() {
+    let mut other = image(START.0 + 5, 9);
+    other[7] = 8;
+    for (found, at) in
+        [(&image(START.0 + 5, 3), None), (&image(START.0 + 5, 3), Some(KEY)), (&other, Some(KEY))]
+    {
         let mut log = Log::new();
-        log.mtr(&init()).image(&image(START.0 + 5, 3), owner).change(4);
-        log
-    };
-    let end = with_image(ImageOwner::Ours).lsn;
-    assert_eq!(with_image(ImageOwner::Ours).rebuild(&[]), Ok((end, 4)));
-    assert_eq!(with_image(ImageOwner::Other).rebuild(&[]), Ok((end, 4)));
-    assert!(with_image(ImageOwner::Unknown).rebuild(&[]).unwrap_err().contains("which is gone"));
-    for owner in [ImageOwner::Ours, ImageOwner::Other] {
-        let mut log = with_image(owner);
-        log.rename();
-        assert!(log.rebuild(&[]).unwrap_err().contains("renamed"));
+        log.mtr(&init()).change(9).image(found, at).rename("d/t.ibd", "d/u.ibd");
+        let expected = if *found == other { 9 } else { 3 };
+        assert_eq!(log.rebuild(&[]).map(|(_, value)| value), Ok(expected), "{at:?}");
     }
     let mut log = Log::new();
-    log.image(&[1; 100], ImageOwner::Ours);
+    log.image(&image(1, 1)[..100], Some(KEY));
     assert!(log.rebuild(&[]).unwrap_err().contains("damaged"));
+}
+
+#[test]
+fn image_of_zeros_is_that_of_its_path_unless_that_was_renamed() {
+    let with_zeros = |at| {
+        let mut log = Log::new();
+        log.mtr(&init()).image(&[0; LEN], at).change(4);
+        log
+    };
+    for at in [Some(KEY), None] {
+        let end = with_zeros(at).lsn;
+        assert_eq!(with_zeros(at).rebuild(&[]), Ok((end, 4)), "{at:?}");
+        for (from, to) in [("d/t.ibd", "d/u.ibd"), ("d", "e")] {
+            let mut log = with_zeros(at);
+            log.rename(from, to);
+            assert!(log.rebuild(&[]).unwrap_err().contains("renamed"), "{at:?}, {from}");
+        }
+        let mut log = with_zeros(at);
+        log.rename("d/t", "d/t2");
+        assert_eq!(log.rebuild(&[]), Ok((end, 4)), "{at:?}");
+    }
+}
+
+#[test]
+fn page_of_a_deleted_file_begins_with_what_comes_after_that() {
+    let mut delete = MtrWriter::new();
+    delete.file(0x90, 5, b"./d/t.ibd");
+    let deleted = || {
+        let mut log = Log::new();
+        log.mtr(&init()).mtr(&delete);
+        log
+    };
+    for stored in [vec![0; LEN], image(1, 1)] {
+        assert!(bring_up(deleted(), &stored).unwrap_err().contains("deletion"));
+    }
+    assert!(deleted().rebuild(&[]).unwrap_err().contains("deletion"));
+    let mut imported = deleted();
+    imported.image(&image(1, 3), None).change(4);
+    let end = imported.lsn;
+    assert_eq!(bring_up(imported, &image(1, 1)), Ok(Some((end, 4))));
 }
 
 /// Verdict on a stored page; of one that is rebuilt, its LSN and the byte that changes.
@@ -246,11 +290,80 @@ fn newest_image_of_the_journal_proves_an_outdated_page() {
 fn doubtful_log_proves_no_outdated_page() {
     let old = image(START.0, 0);
     let mut log = two_changes();
-    log.image(&image(1, 1), ImageOwner::Unknown);
+    log.image(&[0; LEN], None).rename("d/t.ibd", "d/u.ibd");
     assert_eq!(examine(log, &old, &[]), Err(Examined::Unproven));
     let mut log = two_changes();
     let mut delete = MtrWriter::new();
     delete.file(0x90, 5, b"./d/t.ibd");
     log.mtr(&delete);
     assert_eq!(examine(log, &old, &[]), Err(Examined::Unproven));
+}
+
+/// A page of a lost journal, from what its file has; of a page that changes, its LSN and the byte.
+fn bring_up(log: Log, stored: &[u8]) -> Result<Option<(Lsn, u8)>, String> {
+    let page = log.histories.into_pages().remove(0).bring_up(stored)?;
+    Ok(page.map(|page| {
+        assert!(redoubt_page::verify(&page, FLAGS).is_ok());
+        (page_lsn(&page).unwrap(), page[100])
+    }))
+}
+
+#[test]
+fn page_of_a_lost_journal_gets_what_its_file_lacks() {
+    let end = two_changes().lsn;
+    // Also of a file that has not been written since long before the log begins: the log has the changes after that.
+    for lsn in [1, START.0, START.0 + 1] {
+        assert_eq!(bring_up(two_changes(), &image(lsn, 0)), Ok(Some((end, 2))), "{lsn}");
+    }
+    assert_eq!(bring_up(two_changes(), &image(end.0, 2)), Ok(None));
+    assert_eq!(bring_up(Log::new(), &image(1, 1)), Ok(None));
+}
+
+#[test]
+fn page_of_a_lost_journal_without_a_base_is_lost() {
+    let mut torn = image(1, 0);
+    torn[5000] ^= 1;
+    for stored in [torn, vec![0; LEN]] {
+        let why = bring_up(two_changes(), &stored).unwrap_err();
+        assert!(why.contains("does not initialise it"), "{why}");
+        let mut log = Log::new();
+        log.mtr(&init()).change(4);
+        let end = log.lsn;
+        assert_eq!(bring_up(log, &stored), Ok(Some((end, 4))));
+    }
+    let mut renamed = two_changes();
+    renamed.image(&[0; LEN], None).rename("d/t.ibd", "d/u.ibd");
+    assert!(bring_up(renamed, &image(1, 0)).unwrap_err().contains("renamed"));
+}
+
+#[test]
+fn page_of_a_lost_journal_is_scrubbed_again() {
+    let scrubbed = |lsn: Lsn| {
+        let mut log = two_changes();
+        let frame = StreamFrame::Scrub { path: b"d/t.ibd", page_no: 7, pages: 1, lsn };
+        log.frame(&frame, 0, Some(KEY));
+        log
+    };
+    let end = two_changes().lsn;
+    assert_eq!(bring_up(scrubbed(end), &image(1, 1)), Ok(Some((end, 0))));
+    // It is in use again.
+    let mut only = Log::new();
+    let frame = StreamFrame::Scrub { path: b"d/t.ibd", page_no: 7, pages: 1, lsn: end };
+    only.frame(&frame, 0, Some(KEY));
+    assert_eq!(bring_up(only, &[0; LEN]), Ok(None), "it never had content");
+    assert_eq!(bring_up(scrubbed(START), &image(1, 1)), Ok(Some((end, 2))));
+}
+
+#[test]
+fn page_in_its_file_is_a_base_if_the_log_has_the_rest() {
+    let end = two_changes().lsn;
+    let rebuild = |stored: &[u8]| {
+        two_changes().histories.into_pages().remove(0).rebuild(&[retained(1, 1, false)], Some(stored), START)
+    };
+    let (page, _) = rebuild(&image(1, 0)).unwrap();
+    assert_eq!((page_lsn(&page), page[100]), (Some(end), 2));
+    let mut torn = image(1, 0);
+    torn[5000] ^= 1;
+    assert!(rebuild(&torn).is_err());
+    assert!(rebuild(&[0; LEN]).is_err());
 }

@@ -111,6 +111,14 @@ pub enum PageStoreError {
         /// The defect, and the remedy.
         reason: String,
     },
+    /// The journal is missing or not usable. Only the caller can rebuild the pages that were in the journal only.
+    #[error("page store file {file} is not usable: {reason}")]
+    LostJournal {
+        /// The file.
+        file: String,
+        /// The defect, and the remedy.
+        reason: String,
+    },
     /// Another process has the directory open.
     #[error("page directory {dir} is in use by another process: stop that process first")]
     Locked {
@@ -138,6 +146,7 @@ impl PageStoreError {
             | Self::LostPage { .. }
             | Self::Poisoned { .. }
             | Self::BadFile { .. }
+            | Self::LostJournal { .. }
             | Self::Locked { .. } => ErrorKind::Fatal,
             Self::NoSuchObject { .. } | Self::InvalidBatch { .. } | Self::InvalidOption { .. } => {
                 ErrorKind::CallerBug

@@ -48,6 +48,7 @@ mod heat;
 mod home;
 mod identity;
 mod lost;
+mod names;
 mod objects;
 mod open;
 mod options;
@@ -63,7 +64,7 @@ use home::{Home, RUN_LEN, Scratch, add};
 use lost::{Drive, Patience};
 use objects::Object;
 pub use options::FilePageStoreOptions;
-use pending::{PageLocation, Pending};
+use pending::{FOUND_ORIGIN, PageLocation, Pending};
 pub use protection::PageProtection;
 pub use ring::JOURNAL_NAME;
 use ring::{ImageLocation, RingReader};
@@ -89,6 +90,11 @@ pub struct FilePageStore {
     pending: RwLock<Pending>,
     /// How many pages are pending.
     pending_pages: AtomicUsize,
+    /// See [`PageStore::begin_changes`].
+    origin: AtomicU64,
+    /// Directory of the journal, if it is not with the pages.
+    journal_dir: Option<Arc<dyn StorageDir>>,
+    has_replaced_journal: AtomicBool,
     is_poisoned: AtomicBool,
     poison_cause: OnceLock<String>,
 }
@@ -184,8 +190,9 @@ impl FilePageStore {
             journal: journal.as_deref(),
             protection,
             journal_len_bytes: options.journal_len_bytes,
+            replaces_lost_journal: options.replaces_lost_journal,
         };
-        let (ring, pending) = open::open_ring(&home, &wanted, &names)?;
+        let open::Opened { ring, pending, is_replaced } = open::open_ring(&home, &wanted, &names)?;
         Ok(Self {
             home,
             protection,
@@ -198,6 +205,9 @@ impl FilePageStore {
             writer: Mutex::new(Writer { ring, scratch: Scratch::default(), cut: None }),
             pending_pages: AtomicUsize::new(pending.len()),
             pending: RwLock::new(pending),
+            origin: AtomicU64::new(FOUND_ORIGIN),
+            journal_dir: journal,
+            has_replaced_journal: AtomicBool::new(is_replaced),
             is_poisoned: AtomicBool::new(false),
             poison_cause: OnceLock::new(),
         })
@@ -223,56 +233,6 @@ impl FilePageStore {
     /// The object's file. Opening it may include a sync, whose failure is as bad as that of any sync.
     fn file(&self, object: &Arc<Object>) -> Result<Arc<dyn StorageFile>, PageStoreError> {
         self.home.file(object).map_err(|error| self.note(error))
-    }
-
-    fn create_file(&self, object: ObjectId) -> Result<(), PageStoreError> {
-        let _names = self.namespace.lock();
-        if self.home.objects.contains(object) {
-            return Ok(());
-        }
-        self.forget(&mut self.writer.lock(), object)?;
-        let name = objects::file_name(object);
-        self.home.dir.create(&name).map_err(PageStoreError::io_or_no_space("create", &name))?;
-        self.home.sync_names(&name).inspect_err(|error| {
-            // The same call may be tried again.
-            if matches!(error, PageStoreError::NoDescriptors { .. }) {
-                let _ = self.home.dir.remove(&name);
-            }
-        })?;
-        self.home.objects.insert(object);
-        self.home.growth.note_len(object, 0);
-        Ok(())
-    }
-
-    fn remove_files(&self, objects: &[ObjectId]) -> Result<(), PageStoreError> {
-        let _names = self.namespace.lock();
-        let mut writer = self.writer.lock();
-        // An earlier call may have removed files, and had no descriptor to sync their directory.
-        let has_unsynced = self.home.has_unsynced_names.load(Ordering::Acquire);
-        let mut last_name = has_unsynced.then(|| "the removed objects".to_owned());
-        for &object in objects {
-            if !self.home.objects.contains(object) {
-                continue;
-            }
-            let name = objects::file_name(object);
-            self.home.objects.remove(object);
-            self.home.growth.forget(object);
-            {
-                let mut pending = self.pending.write();
-                add(&self.home.counters.images_superseded, pending.remove_object(object) as u64);
-                self.pending_pages.store(pending.len(), Ordering::Release);
-            }
-            writer.ring.object_changed(object);
-            let removed = self.home.dir.remove(&name);
-            removed.map_err(PageStoreError::io_or_no_descriptors("remove", &name)).inspect_err(|error| {
-                // The same call may be tried again.
-                if matches!(error, PageStoreError::NoDescriptors { .. }) {
-                    self.home.objects.insert(object);
-                }
-            })?;
-            last_name = Some(name);
-        }
-        last_name.map_or(Ok(()), |name| self.home.sync_names(&name))
     }
 
     fn write_pieces(&self, object: ObjectId, offset_bytes: u64, bytes: &[u8]) -> Result<(), PageStoreError> {
@@ -557,6 +517,40 @@ impl PageStore for FilePageStore {
         self.record_ends(&self.writer.lock()).map_err(|error| self.note(error))
     }
 
+    fn begin_changes(&self, position: u64) {
+        self.origin.store(position, Ordering::Release);
+    }
+
+    fn oldest_changes(&self) -> Option<u64> {
+        self.pending.read().oldest_origin()
+    }
+
+    fn bring_home_before(&self, position: u64) -> Result<bool, PageStoreError> {
+        self.settle_before(&mut self.writer.lock(), position).map_err(|error| self.note(error))
+    }
+
+    fn read_page_of_file(
+        &self,
+        object: ObjectId,
+        page_no: u32,
+        page: &mut [u8],
+    ) -> Result<bool, PageStoreError> {
+        let object = self.home.objects.get(object)?;
+        let _no_writer = object.io.read();
+        Ok(self.read_home(&object, page_no, 0, page)?.unwrap_or(false))
+    }
+
+    fn has_replaced_journal(&self) -> bool {
+        self.has_replaced_journal.load(Ordering::Acquire)
+    }
+
+    fn end_replacement(&self) -> Result<(), PageStoreError> {
+        self.check_poison()?;
+        open::end_replacement(&*self.home.dir, self.journal_dir.as_deref())?;
+        self.has_replaced_journal.store(false, Ordering::Release);
+        Ok(())
+    }
+
     fn retained_images(
         &self,
         object: ObjectId,
@@ -595,6 +589,9 @@ mod tests;
 
 #[cfg(test)]
 mod descriptor_tests;
+
+#[cfg(test)]
+mod lost_journal_tests;
 
 #[cfg(test)]
 mod crash_tests;

@@ -286,6 +286,54 @@ pub trait PageStore: Send + Sync {
         Ok(())
     }
 
+    /// Pages that are written from now on have changes of the caller's log from `position` on, and all from before it. Greater
+    /// than 0, and never less than before but for pages whose files may lack older changes.
+    fn begin_changes(&self, _position: u64) {}
+
+    /// The position of the log from which on files may lack changes of pages that the journal has: the oldest one of
+    /// [`PageStore::begin_changes`]. 0: of pages that the journal had when the store was opened. `None`: files lack nothing
+    /// that was written.
+    fn oldest_changes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Writes pages to their files that lack changes from before `position`, durably: at most some MiB of them, the oldest
+    /// first. True: there are no more.
+    ///
+    /// # Errors
+    /// As [`PageStore::write_batch`]; after [`PageStoreError::NoSpace`] some of them may be written.
+    fn bring_home_before(&self, _position: u64) -> Result<bool, PageStoreError> {
+        Ok(true)
+    }
+
+    /// Reads a page from its file as it is there, also if the journal has a newer version. False: the file does not have it, or
+    /// the drive does not read it.
+    ///
+    /// # Errors
+    /// As [`PageStore::read_page`].
+    fn read_page_of_file(
+        &self,
+        _object: ObjectId,
+        _page_no: u32,
+        _page: &mut [u8],
+    ) -> Result<bool, PageStoreError> {
+        Ok(false)
+    }
+
+    /// The journal was lost, and replaced by an empty one ([`FilePageStoreOptions::replaces_lost_journal`]). Pages that only the
+    /// lost one had are read as they are in their files, until the caller has written them. Remains true after a restart.
+    fn has_replaced_journal(&self) -> bool {
+        false
+    }
+
+    /// All pages that the lost journal had are written, durably. Its remains are removed.
+    ///
+    /// # Errors
+    /// An I/O failure, or [`PageStoreError::NoSpace`]; then the call may be repeated.
+    fn end_replacement(&self) -> Result<(), PageStoreError> {
+        Ok(())
+    }
+
     /// Versions of a page of `len_bytes` that the journal still holds, each whole, newest first. Images that the drive
     /// has lost are left out.
     ///

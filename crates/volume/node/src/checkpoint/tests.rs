@@ -7,11 +7,14 @@ const FIRST_NAMES_FILE: &str = "names-00000001";
 
 fn state(seq: u64, names: &Namespace) -> NodeCheckpoint {
     let applied = point(seq, seq + 100);
-    NodeCheckpoint { applied, log_start: point(seq / 2, seq / 2 + 100), names: Arc::new(names.clone()) }
+    let cover = (seq % 3 > 0).then_some(point(seq / 4, seq / 4 + 100));
+    let (log_start, names) = (point(seq / 2, seq / 2 + 100), Arc::new(names.clone()));
+    NodeCheckpoint { applied, log_start, cover, names }
 }
 
 fn same(one: &NodeCheckpoint, other: &NodeCheckpoint) -> bool {
-    (one.applied, one.log_start) == (other.applied, other.log_start) && one.names == other.names
+    let positions = |of: &NodeCheckpoint| (of.applied, of.log_start, of.cover);
+    positions(one) == positions(other) && one.names == other.names
 }
 
 fn write(
@@ -19,7 +22,8 @@ fn write(
     state: &NodeCheckpoint,
     changes: &[NameChange],
 ) -> Result<(), NodeError> {
-    files.write(state.applied, state.log_start, changes, 0, || Arc::clone(&state.names))
+    let NodeCheckpoint { applied, log_start, cover, .. } = *state;
+    files.write(Positions { applied, log_start, cover }, changes, 0, || Arc::clone(&state.names))
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub use changes::{NameChange, NameChanges};
 pub use log_set::{LogSetEntry, LogSetFile};
 
 use crate::error::NodeError;
+use crate::index::PageKey;
+use redoubt_page::Format;
 use redoubt_pagestore::ObjectId;
 use redoubt_redo::mariadb::log_file::CheckpointBlock;
 use redoubt_redo::{Family, FileRecord, Lsn, SpaceId};
@@ -190,6 +192,16 @@ impl Namespace {
     /// The first file from this number on.
     pub fn file_from(&self, first: FileId) -> Option<(FileId, &FileEntry)> {
         self.tables.files().range(first.0..).next().map(|(id, entry)| (FileId(*id), entry))
+    }
+
+    /// The page at this place of a tablespace file.
+    pub fn page_at(&self, path: &[u8], page_no: u32) -> Option<PageKey> {
+        let (_, entry) = self.file_at(std::str::from_utf8(path).ok()?)?;
+        let object = ObjectId(entry.object.filter(|_| entry.tablespace)?);
+        let format = Format { family: self.family(), flags: self.object(object)?.flags? };
+        let first_page = entry.first_byte.checked_div(format.physical_page_size_bytes() as u64)?;
+        let page_no = first_page.checked_add(u64::from(page_no))?;
+        Some(PageKey::new(object, u32::try_from(page_no).ok()?))
     }
 
     /// Path of the oldest file of an object.

@@ -13,6 +13,7 @@
 //! Lock order: files, then checkpoint; cuts, then the export; the checkpoint is a leaf.
 
 use super::context::{Context, Waiter};
+use super::cover::{self, Cover};
 use super::export::Exports;
 use super::indexing::{Described, Indexing};
 use super::quarantine::{QuarantineFile, Surroundings, page_key};
@@ -20,7 +21,7 @@ use super::receiving::Receiving;
 use super::repairing::{Examine, Repairs};
 use super::stored_files::StoredFiles;
 use crate::apply::{Applied, OnVerify, apply_tables};
-use crate::checkpoint::{CheckpointFiles, NodeCheckpoint};
+use crate::checkpoint::{CheckpointFiles, NodeCheckpoint, Positions};
 use crate::construct::StoredPages;
 use crate::counters::add;
 use crate::error::{Kind, NodeError};
@@ -43,6 +44,11 @@ use std::time::Duration;
 
 /// After a cut that found no room.
 const CUT_AGAIN_INTERVAL: Duration = Duration::from_millis(500);
+/// After an attempt to make room for the log that found none.
+const ROOM_AGAIN_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long to wait for the end of a table to be durable before looking at the room of the log.
+const DURABLE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long to wait for the end of a volume that is about to stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
@@ -59,6 +65,8 @@ enum Work {
     Cuts(Vec<ObjectId>),
     /// A table to apply, and perhaps others after it.
     Tables,
+    /// The log waits for room.
+    Room,
 }
 
 /// Consecutive closed tables, the oldest first, with the end of the last one.
@@ -107,7 +115,7 @@ fn count_together(
 }
 
 /// The page lies after the end of its object's files.
-fn is_past_end(names: &Namespace, key: PageKey) -> bool {
+pub(super) fn is_past_end(names: &Namespace, key: PageKey) -> bool {
     let Some(flags) = names.object(key.object()).and_then(|object| object.flags) else { return false };
     let page_len = Format { family: names.family(), flags }.physical_page_size_bytes() as u64;
     u64::from(key.page_no()) * page_len >= names.len_bytes_of_object(key.object())
@@ -140,7 +148,7 @@ pub struct Sources<'v> {
 
 /// Page store, checkpoint, repairs and cuts.
 pub struct Applying {
-    context: Arc<Context>,
+    pub(super) context: Arc<Context>,
     /// Store of the pages.
     pub store: Box<dyn PageStore>,
     /// The same, for people.
@@ -149,7 +157,7 @@ pub struct Applying {
     pub stored_files: Arc<StoredFiles>,
     /// The checkpoint on disk.
     files: Mutex<CheckpointFiles>,
-    checkpoint: Mutex<NodeCheckpoint>,
+    pub(super) checkpoint: Mutex<NodeCheckpoint>,
     applied: Mark,
     /// Figures of the workers.
     pub workers: Vec<Worker>,
@@ -159,6 +167,8 @@ pub struct Applying {
     has_repaired: AtomicBool,
     /// Objects whose files were cut at or before A, to be cut in the page store.
     cuts: Mutex<Vec<ObjectId>>,
+    /// From where on the log covers the page journal.
+    pub(super) cover: Cover,
 }
 
 impl Applying {
@@ -175,6 +185,7 @@ impl Applying {
             description,
             stored_files: Arc::new(StoredFiles::new(context)),
             applied: Mark::at(checkpoint.applied),
+            cover: Cover::found(context, checkpoint.cover),
             files: Mutex::new(files),
             checkpoint: Mutex::new(checkpoint),
             workers: Worker::several(context.options.apply_workers),
@@ -202,7 +213,7 @@ impl Applying {
     /// A, and from where on the log is needed.
     pub fn points(&self) -> (Point, Point) {
         let checkpoint = self.checkpoint.lock();
-        (checkpoint.applied, checkpoint.log_start)
+        (checkpoint.applied, checkpoint.kept_from())
     }
 
     /// Removes objects that are not in the names: frames after the checkpoint made them, and will make them again.
@@ -229,12 +240,13 @@ impl Applying {
     fn run_until_closed(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
         while let Some(work) = self.context.wait_for_work(|| self.next_work(sources)) {
             let done = match work {
-                Work::Repairs => {
-                    self.repairs.repair(sources.pages, sources.describe, &sources.quarantine.found)
-                }
-                Work::Suspects => self
-                    .repairs
-                    .examine(&*self.store, sources.examine, &|damage| self.settle(sources, damage, &[])),
+                Work::Repairs => self.repair_with(|repairs| {
+                    repairs.repair(sources.pages, sources.describe, &sources.quarantine.found)
+                }),
+                Work::Suspects => self.repair_with(|repairs| {
+                    let settle = |damage: &Damage| self.settle(sources, damage, &[]);
+                    repairs.examine(&*self.store, sources.examine, &settle)
+                }),
                 Work::Removals(objects) => self
                     .settle(sources, &Damage::default(), &objects)
                     .and_then(|()| self.remove_objects(&objects)),
@@ -242,6 +254,13 @@ impl Applying {
                     self.cut_objects(&objects).and_then(|()| self.end_quarantine_of_cut(sources, &objects))
                 }
                 Work::Tables => self.apply(sources),
+                Work::Room => match self.make_room(sources) {
+                    Err(error) if error.kind() == Kind::Retry => {
+                        self.context.pause(ROOM_AGAIN_INTERVAL);
+                        Ok(())
+                    }
+                    made => made,
+                },
             };
             match done {
                 // A wait for room or durability that the end of the volume cut short.
@@ -252,10 +271,19 @@ impl Applying {
         Ok(())
     }
 
+    /// Stored pages are written again by `repair`.
+    fn repair_with(&self, repair: impl FnOnce(&Repairs) -> Result<(), NodeError>) -> Result<(), NodeError> {
+        let (_, kept_from) = self.points();
+        self.cover.begin_batch(&*self.store, kept_from);
+        repair(&self.repairs)?;
+        self.cover.end_repairs(&*self.store, kept_from)
+    }
+
     /// Next work of the apply thread: repairs, or the head table once it is closed.
     fn next_work(&self, sources: &Sources<'_>) -> Option<Work> {
         let head = sources.indexing.index.head();
-        let has_table = head.is_some_and(|table| table.state() == TableState::Closed);
+        let head = head.filter(|table| table.state() == TableState::Closed).and_then(|table| table.end());
+        let has_table = head.is_some();
         // In turn: a drive that has lost many writes must not hold the server back.
         if !(has_table && self.has_repaired.swap(false, Ordering::Relaxed)) {
             for (has_pages, work) in
@@ -271,6 +299,11 @@ impl Applying {
         if !removable.is_empty() {
             return Some(Work::Removals(removable));
         }
+        let is_durable = |end: TableEnd| sources.receiving.durable().get().seq >= end.point.seq;
+        // Its end may be durable only when there is room.
+        if !head.is_some_and(is_durable) && self.can_make_room() {
+            return Some(Work::Room);
+        }
         if has_table {
             return Some(Work::Tables);
         }
@@ -283,8 +316,17 @@ impl Applying {
         let head_end =
             index.head().filter(|table| table.state() == TableState::Closed).and_then(|table| table.end());
         let Some(TableEnd { point: head_end, .. }) = head_end else { return Ok(None) };
-        let is_durable = is_planted(Bug::AppliedBeforeDurable)
-            || sources.receiving.durable().wait_for(head_end.seq, None) == WaitEnd::Reached;
+        let durable = sources.receiving.durable();
+        let mut is_durable = is_planted(Bug::AppliedBeforeDurable);
+        while !is_durable {
+            match durable.wait_for(head_end.seq, Some(time::now() + DURABLE_INTERVAL)) {
+                WaitEnd::Reached => is_durable = true,
+                WaitEnd::Closed => break,
+                // Nothing else makes that room.
+                WaitEnd::TimedOut if self.can_make_room() => return Ok(None),
+                WaitEnd::TimedOut => {}
+            }
+        }
         if !is_durable || sources.plain.wait_executed(head_end.seq, None) != WaitEnd::Reached {
             return Err(self.context.stopped_error());
         }
@@ -311,6 +353,9 @@ impl Applying {
     fn apply(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
         let Some(Batch { tables, end, .. }) = self.next_batch(sources)? else { return Ok(()) };
         tables.iter().for_each(|table| table.set_applying());
+        if let Some(first) = tables.first() {
+            self.cover.begin_batch(&*self.store, first.start());
+        }
         let applied = self.context.with_retry(Waiter::Pages, || self.apply_pages(sources, &tables))?;
         if self.context.is_closed() {
             // Stopped meanwhile, perhaps by a page that differs: its records stay in the log.
@@ -329,8 +374,15 @@ impl Applying {
         self.settle(sources, &applied.damage, &[])?;
         self.context.with_retry(Waiter::Pages, || Ok(self.store.record_growth()?))?;
         self.context.with_retry(Waiter::Pages, || self.stored_files.before_checkpoint(sources.plain))?;
-        let log_start = self.next_log_start(&end, sources.receiving);
-        self.context.with_retry(Waiter::Pages, || self.write_checkpoint(&end, log_start))?;
+        let has_void_redo = sources.indexing.index.resets().is_some();
+        let start = tables.first().map_or(end.point, |first| first.start());
+        let batch = cover::Batch { start, applied: end.point, kept_from: self.points().1 };
+        let positions = Positions {
+            applied: end.point,
+            log_start: self.next_log_start(&end, sources.receiving),
+            cover: self.cover.next(&*self.store, &sources.receiving.retention, &batch, has_void_redo)?,
+        };
+        self.context.with_retry(Waiter::Pages, || self.write_checkpoint(&end, positions))?;
         // Only now: until the checkpoint passes their ends, a restart makes these objects again. The pages of an object
         // that an export needs stay in quarantine until it ends.
         let is_gone = |object: &&ObjectId| !sources.exports.needs(**object);
@@ -340,7 +392,7 @@ impl Applying {
         sources.quarantine.request_differing(&|key| sources.indexing.image_request(key));
         // Before A moves, so that the counters include this work when A shows it.
         self.count(&tables, &end, &applied);
-        self.finish_tables(sources, &tables, &end, log_start)
+        self.finish_tables(sources, &tables, &end, positions)
     }
 
     /// Pages that cannot be built go into the quarantine, and those of `dead` leave it.
@@ -394,13 +446,22 @@ impl Applying {
         log_start.unwrap_or(last)
     }
 
-    fn write_checkpoint(&self, end: &TableEnd, log_start: Point) -> Result<(), NodeError> {
+    fn write_checkpoint(&self, end: &TableEnd, positions: Positions) -> Result<(), NodeError> {
         let mut files = self.files.lock();
-        files.write(end.point, log_start, &end.names, self.context.options.names_log_len_bytes, || {
+        files.write(positions, &end.names, self.context.options.names_log_len_bytes, || {
             let mut names = self.checkpoint().names;
             Arc::make_mut(&mut names).apply(&*end.names);
             names
         })
+    }
+
+    /// The same with other positions.
+    pub(super) fn rewrite_checkpoint(&self, positions: Positions) -> Result<(), NodeError> {
+        self.files
+            .lock()
+            .write(positions, &[], self.context.options.names_log_len_bytes, || self.checkpoint().names)?;
+        self.checkpoint.lock().cover = positions.cover;
+        Ok(())
     }
 
     fn finish_tables(
@@ -408,13 +469,14 @@ impl Applying {
         sources: &Sources<'_>,
         tables: &[Arc<Table>],
         end: &TableEnd,
-        log_start: Point,
+        positions: Positions,
     ) -> Result<(), NodeError> {
-        let names = {
+        let (names, kept_from) = {
             let mut checkpoint = self.checkpoint.lock();
             Arc::make_mut(&mut checkpoint.names).apply(&*end.names);
-            (checkpoint.applied, checkpoint.log_start) = (end.point, log_start);
-            Arc::clone(&checkpoint.names)
+            (checkpoint.applied, checkpoint.log_start) = (positions.applied, positions.log_start);
+            checkpoint.cover = positions.cover;
+            (Arc::clone(&checkpoint.names), checkpoint.kept_from())
         };
         sources.exports.applied(end.point, &names);
         drop(names);
@@ -429,7 +491,7 @@ impl Applying {
         let gone: Vec<_> = end.dead.iter().copied().filter(|object| !sources.exports.keep(*object)).collect();
         self.remove_objects(&gone)?;
         self.cuts.lock().extend(&end.cut);
-        self.context.with_retry(Waiter::Pages, || sources.receiving.give_up_before(log_start))
+        self.context.with_retry(Waiter::Pages, || sources.receiving.give_up_before(kept_from))
     }
 
     fn remove_objects(&self, objects: &[ObjectId]) -> Result<(), NodeError> {

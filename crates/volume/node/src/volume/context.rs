@@ -210,6 +210,11 @@ impl Context {
         waits.iter().find(|(waiter, _)| **waiter != Waiter::Room).map(|(_, reason)| reason.clone())
     }
 
+    /// This one waits.
+    pub fn is_waiting(&self, waiter: Waiter) -> bool {
+        self.waits.lock().contains_key(&waiter)
+    }
+
     /// Reasons why the volume waits, if it does.
     pub fn waits_for(&self) -> Option<String> {
         let waits = self.waits.lock();

@@ -154,7 +154,7 @@ impl Import {
         let identity = Identity { is_imported_from_mysql, family: family_name, ..Identity::at(&home) };
         let own = home.own()?;
         identity.write(&own)?;
-        let (store, _) = home.pages(&identity.volume_id, options)?;
+        let (store, _) = home.pages(&identity.volume_id, options, false)?;
         let plain = crate::plain::PlainStore::new(home.plain()?);
         let mut names = Namespace::default();
         names.set_family(family);

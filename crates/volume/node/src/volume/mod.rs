@@ -26,7 +26,7 @@
 //! | [`receiving`] | log buffer, log device, which connection may append; [`retention`] of the log | W, D |
 //! | [`indexing`] | log index, names, dying objects | P |
 //! | [`crate::plain`] | contents of plain files and the queue of their changes | X |
-//! | [`applying`] | page store, checkpoint, list of [`stored_files`] | A |
+//! | [`applying`] | page store, checkpoint, [`cover`] of the page journal, list of [`stored_files`] | A |
 //! | [`repairing`] | stored pages to be written again | |
 //! | [`quarantine`] | pages that cannot be built | |
 //! | [`scrub`] | how far everything that is stored was read | |
@@ -35,7 +35,8 @@
 //! | [`view`] | the moment that readers read | |
 //!
 //! Flows across parts are in modules without state: [`attach`] (servers come and go), [`clean_end`], [`frozen`], [`reads`],
-//! [`server_log`], [`import`], [`plain_files`], [`restored_files`], [`rescue`], [`missing_pages`], [`outdated`], [`trace`],
+//! [`server_log`], [`import`], [`plain_files`], [`restored_files`], [`rescue`], [`missing_pages`], [`lost_journal`], [`outdated`],
+//! [`trace`],
 //! [`status`].
 //!
 //! Threads: device and durable ([`receiving`]), parser and chains ([`indexing`]), plain files, apply ([`applying`]), scrub.
@@ -50,6 +51,7 @@ mod applying;
 mod attach;
 mod clean_end;
 mod context;
+mod cover;
 mod export;
 mod frozen;
 mod healing;
@@ -57,6 +59,7 @@ mod identity;
 mod import;
 mod imported_server;
 mod indexing;
+mod lost_journal;
 mod missing_pages;
 mod notices;
 mod outdated;
@@ -104,6 +107,7 @@ use context::{Context, Waiter};
 use export::Exports;
 use frozen::{Frozen, LogExtent};
 use indexing::{Described, Indexing, close_table_at};
+use lost_journal::Opened;
 use quarantine::QuarantineFile;
 use receiving::{Receiving, Recovered};
 use redoubt_logdev::Held;
@@ -209,13 +213,19 @@ impl Volume {
         let from = checkpoint.applied.seq;
         let held = Held { from, to: noted.as_ref().map_or(from, |noted| noted.log_durable_end().max(from)) };
         let log = home.log(&identity.volume_id, options, held)?;
-        let (store, description) = home.pages(&identity.volume_id, options)?;
-        identity.raise_format(&own)?;
-        files.renew()?;
-        say_opened(name, &log, &*store, &description);
+        say_log_opened(name, &log);
         let log_extent = LogExtent::of(&log, identity.frozen_changes_end);
         let context = Arc::new(Context::new(name, own, options));
         let (applied, log_start) = (checkpoint.applied, checkpoint.log_start);
+        let receiving = Receiving::new(&context, log, applied);
+        // An older build may have given up the log before that.
+        checkpoint.cover = checkpoint.cover.filter(|cover| cover.seq >= receiving.device_start());
+        let Opened { store, description, lost } =
+            lost_journal::open_pages(home, &identity.volume_id, options, (&receiving, &checkpoint))?;
+        identity.raise_format(&context.own)?;
+        files.renew()?;
+        say_pages_opened(name, &*store, &description);
+        receiving.retention.begin(checkpoint.kept_from());
         let names = (*checkpoint.names).clone();
         let lists_files = files.lists_files();
         let quarantine = QuarantineFile::open(&context, identity.has_quarantine, &names)?;
@@ -223,7 +233,7 @@ impl Volume {
         scrub.list_found(&quarantine, &names);
         let volume = Arc::new(Self {
             session: Session::new(&context, identity),
-            receiving: Receiving::new(&context, log, applied),
+            receiving,
             indexing: Indexing::new(&context, applied, names),
             plain: PlainStore::new(home.plain()?),
             applying: Applying::new(&context, store, description, (files, checkpoint)),
@@ -244,6 +254,9 @@ impl Volume {
         volume.plain.load_checksums(lists_files)?;
         volume.remove_leftovers()?;
         volume.check_stored_files(lists_files)?;
+        if let Some(lost) = &lost {
+            volume.rebuild_lost_pages(lost)?;
+        }
         if noted.is_none() {
             Self::begin_unfrozen(&volume.session)?;
         }
@@ -532,13 +545,8 @@ impl Volume {
     }
 }
 
-/// Logs log device and page store of a volume.
-fn say_opened(
-    name: &str,
-    log: &crate::log_device::Opened,
-    store: &dyn PageStore,
-    description: &page_store::Description,
-) {
+/// Logs the log device of a volume.
+fn say_log_opened(name: &str, log: &crate::log_device::Opened) {
     let info = log.device.info();
     tracing::info!(
         event = "log_device_opened",
@@ -550,6 +558,10 @@ fn say_opened(
     for warning in &log.warnings {
         tracing::warn!(event = "log_device_warning", volume = name, warning, "log device");
     }
+}
+
+/// Logs the page store of a volume.
+fn say_pages_opened(name: &str, store: &dyn PageStore, description: &page_store::Description) {
     let info = store.info();
     tracing::info!(
         event = "page_store_opened",

@@ -115,6 +115,11 @@ impl Receiving {
         }
     }
 
+    /// First position that the log device has.
+    pub fn device_start(&self) -> Seq {
+        self.device.start()
+    }
+
     /// D.
     pub fn durable(&self) -> &Mark {
         &self.durable
@@ -464,7 +469,8 @@ impl Receiving {
         Ok(self.device.discard_before(from.seq)?)
     }
 
-    fn log_path(&self) -> PathBuf {
+    /// Directory of the log, for messages.
+    pub fn log_path(&self) -> PathBuf {
         self.context.own.path().join("log")
     }
 

@@ -10,12 +10,11 @@
 use super::Volume;
 use crate::counters::add;
 use crate::error::NodeError;
-use crate::index::PageKey;
+use crate::mark::Point;
 use crate::namespace::Namespace;
 use crate::quarantine::SetAside;
-use crate::rescue::{DamagedImage, Histories, ImageOwner, PageHistory, Rescue};
+use crate::rescue::{DamagedImage, Histories, PageHistory, Rescue};
 use redoubt_logdev::LogDeviceError;
-use redoubt_page::Format;
 use redoubt_pagestore::{ObjectId, RetainedImage};
 use redoubt_redo::Lsn;
 use redoubt_sync::thread::catch_panic;
@@ -60,22 +59,11 @@ impl Volume {
         &self,
         damaged: &[&DamagedImage],
     ) -> Result<(Vec<PageHistory>, Lsn), NodeError> {
-        let owner = |number: usize, path: &[u8], page_no: u32| match damaged.get(number) {
-            Some(page) => self.image_owner(page.key, page.format, path, page_no),
-            None => ImageOwner::Unknown,
-        };
         let mut errors: Vec<String> = Vec::new();
         for _ in 0..MAX_ATTEMPTS {
             let (applied, log_start) = self.applying.points();
-            let mut histories = Histories::new(damaged.iter().map(|page| (page.page_id, page.format)));
-            let read = self.receiving.read_frames(log_start, applied.seq, |chunk| {
-                catch_panic(|| histories.frame(&chunk, &owner)).unwrap_or_else(|panic| {
-                    let reason = format!("reading it met a defect of the node: {panic}; report it");
-                    Err(NodeError::Redo { lsn: chunk.start.lsn, reason })
-                })
-            });
-            match read {
-                Ok(_) => return Ok((histories.into_pages(), log_start.lsn)),
+            match self.page_histories_from(log_start, damaged) {
+                Ok(histories) => return Ok((histories, log_start.lsn)),
                 // Redo that has just been applied may have been cut off the log meanwhile.
                 Err(_) if self.applying.points().1 != log_start => {}
                 Err(error) => {
@@ -87,6 +75,23 @@ impl Volume {
             }
         }
         Err(NodeError::NotNow("the log is being cut faster than it can be read; try again".to_owned()))
+    }
+
+    /// Histories of pages in the log from `start` up to A, with one attempt to read it.
+    pub(super) fn page_histories_from(
+        &self,
+        start: Point,
+        pages: &[&DamagedImage],
+    ) -> Result<Vec<PageHistory>, NodeError> {
+        let find = |path: &[u8], page_no: u32| self.indexing.names.read().page_at(path, page_no);
+        let mut histories = Histories::new(pages.iter().copied());
+        self.receiving.read_frames(start, self.applying.applied().get().seq, |chunk| {
+            catch_panic(|| histories.frame(&chunk, &find)).unwrap_or_else(|panic| {
+                let reason = format!("reading it met a defect of the node: {panic}; report it");
+                Err(NodeError::Redo { lsn: chunk.start.lsn, reason })
+            })
+        })?;
+        Ok(histories.into_pages())
     }
 
     /// The error of reading the log, the last of `errors`; `None`: the log is to be read once more, as the fault may have
@@ -108,18 +113,6 @@ impl Volume {
         Some(error)
     }
 
-    fn image_owner(&self, key: PageKey, format: Format, path: &[u8], page_no: u32) -> ImageOwner {
-        let names = self.indexing.names.read();
-        let entry = std::str::from_utf8(path).ok().and_then(|path| names.file_at(path));
-        let Some((_, entry)) = entry.filter(|(_, entry)| entry.tablespace) else {
-            return ImageOwner::Unknown;
-        };
-        let first_page = entry.first_byte / format.physical_page_size_bytes() as u64;
-        let is_ours = entry.object == Some(key.object().0)
-            && first_page + u64::from(page_no) == u64::from(key.page_no());
-        if is_ours { ImageOwner::Ours } else { ImageOwner::Other }
-    }
-
     fn remains<'d>(&self, damaged: &'d DamagedImage) -> Remains<'d> {
         let DamagedImage { key, page_id, format, .. } = damaged;
         let len_bytes = format.physical_page_size_bytes() as u32;
@@ -133,15 +126,26 @@ impl Volume {
         }
     }
 
-    /// Rebuilds a page from its remains and the log. The outer error: the result is not certain.
+    /// The page in its file.
+    fn page_of_file(&self, DamagedImage { key, format, .. }: &DamagedImage) -> Option<Vec<u8>> {
+        let mut page = vec![0; format.physical_page_size_bytes()];
+        let read = self.applying.store.read_page_of_file(key.object(), key.page_no(), &mut page);
+        read.unwrap_or(false).then_some(page)
+    }
+
+    /// Rebuilds a page from its remains and the log. `covers`: the log has all that files lacked when it was read. The outer
+    /// error: the result is not certain.
     fn rebuild(
         &self,
         remains: Remains<'_>,
         (history, log_start): (PageHistory, Lsn),
+        covers: bool,
     ) -> Result<Result<Vec<u8>, NodeError>, NodeError> {
         let DamagedImage { key, page_id, fault, .. } = remains.damaged;
         let file = self.indexing.path_of_object(key.object());
-        let rebuilt = catch_panic(|| history.rebuild(&remains.images, log_start))
+        // After the log was read: files lack less and less.
+        let of_file = if covers { self.page_of_file(remains.damaged) } else { None };
+        let rebuilt = catch_panic(|| history.rebuild(&remains.images, of_file.as_deref(), log_start))
             .unwrap_or_else(|panic| Err(format!("that met a defect of the node: {panic}; report it")));
         match (rebuilt, remains.failure) {
             (Ok((page, from)), _) => {
@@ -185,15 +189,16 @@ impl Volume {
         }
         for (number, remains, history) in without_log {
             // No redo is needed, and so none is in doubt.
-            let page = self.rebuild(remains, (history, Lsn(u64::MAX)))?;
+            let page = self.rebuild(remains, (history, Lsn(u64::MAX)), false)?;
             rebuilt.get_mut(number).map(|slot| slot.replace(page));
         }
         if !of_log.is_empty() {
             let pages: Vec<_> = of_log.iter().map(|(_, remains)| remains.damaged).collect();
+            let covers = self.applying.checkpoint().cover.is_some();
             match self.page_histories(&pages) {
                 Ok((histories, log_start)) => {
                     for ((number, remains), history) in of_log.into_iter().zip(histories) {
-                        let page = self.rebuild(remains, (history, log_start))?;
+                        let page = self.rebuild(remains, (history, log_start), covers)?;
                         rebuilt.get_mut(number).map(|slot| slot.replace(page));
                     }
                 }

@@ -11,6 +11,7 @@
 use crate::mark::Point;
 use redoubt_redo::Lsn;
 use redoubt_sync::Mutex;
+use redoubt_wire::Seq;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -69,7 +70,7 @@ impl Retention {
         !self.0.lock().pins.is_empty()
     }
 
-    /// The log begins at `log_start`. Redo before the next remembered position has its position there: at or before
+    /// The log is needed from `log_start` on. It may be kept from a point before; then this is called for that point first. Redo before the next remembered position has its position there: at or before
     /// each of its LSNs, if perhaps far before.
     pub fn begin(&self, log_start: Point) {
         self.0.lock().positions.push_back(log_start);
@@ -90,6 +91,13 @@ impl Retention {
     pub fn position(&self, lsn: Lsn) -> Option<Point> {
         let positions = &self.0.lock().positions;
         let after = positions.partition_point(|point| point.lsn <= lsn);
+        positions.get(after.checked_sub(1)?).copied()
+    }
+
+    /// The newest remembered position at or before `seq`.
+    pub fn position_before(&self, seq: Seq) -> Option<Point> {
+        let positions = &self.0.lock().positions;
+        let after = positions.partition_point(|point| point.seq <= seq);
         positions.get(after.checked_sub(1)?).copied()
     }
 

@@ -318,7 +318,12 @@ impl Home for SimHome {
         })
     }
 
-    fn pages(&self, _: &str, options: &NodeOptions) -> Result<(Box<dyn PageStore>, Description), NodeError> {
+    fn pages(
+        &self,
+        _: &str,
+        options: &NodeOptions,
+        replaces_lost_journal: bool,
+    ) -> Result<(Box<dyn PageStore>, Description), NodeError> {
         let store = FilePageStore::open_on(
             self.dir(Part::Pages),
             None,
@@ -326,6 +331,7 @@ impl Home for SimHome {
                 protection: options.pages.protection,
                 journal_len_bytes: options.pages.journal_len_bytes,
                 max_open_files: 3,
+                replaces_lost_journal,
             },
         )?;
         let store = WatchedStore { store, facts: Arc::clone(&self.life.facts) };
@@ -403,6 +409,35 @@ impl PageStore for WatchedStore {
 
     fn has_lost_images(&self, object: ObjectId) -> bool {
         self.store.has_lost_images(object)
+    }
+
+    fn begin_changes(&self, position: u64) {
+        self.store.begin_changes(position);
+    }
+
+    fn oldest_changes(&self) -> Option<u64> {
+        self.store.oldest_changes()
+    }
+
+    fn bring_home_before(&self, position: u64) -> Result<bool, PageStoreError> {
+        self.store.bring_home_before(position)
+    }
+
+    fn read_page_of_file(
+        &self,
+        object: ObjectId,
+        page_no: u32,
+        page: &mut [u8],
+    ) -> Result<bool, PageStoreError> {
+        self.store.read_page_of_file(object, page_no, page)
+    }
+
+    fn has_replaced_journal(&self) -> bool {
+        self.store.has_replaced_journal()
+    }
+
+    fn end_replacement(&self) -> Result<(), PageStoreError> {
+        self.store.end_replacement()
     }
 
     fn forget_found_lens(&self) -> Result<(), PageStoreError> {

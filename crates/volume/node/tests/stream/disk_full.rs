@@ -4,6 +4,7 @@ use super::client::{ControlClient, LogClient, PATIENCE, PageClient};
 use super::encoder::MtrWriter;
 use super::protocol::{Stream, changed};
 use super::running::{LocalNode, Sizes, options};
+use redoubt_pagestore::PageProtection;
 use redoubt_redo::mariadb::CheckpointBlock;
 use redoubt_test_support::{Mount, skip};
 use redoubt_wire::control::{Reply, Request};
@@ -177,5 +178,48 @@ fn a_full_log_buffer_keeps_nobody_from_connecting_and_fences_nobody() {
     let mut pages = PageClient::connect(node.address, "v", generation).unwrap();
     assert_eq!(changed(&mut pages, stream.seq, first_page, 1200), vec![7; 1200]);
     drop((pages, again, control));
+    node.stop();
+}
+
+/// Pages are written to the journal only, so the log is kept for it until its own disk is full.
+#[test]
+fn log_that_is_kept_for_the_page_journal_makes_way_for_commits() {
+    const LOG_DISK_BYTES: u64 = 4 << 20;
+    let disk = match Mount::small_disk(LOG_DISK_BYTES) {
+        Ok(disk) => disk,
+        Err(reason) => {
+            skip("a small disk", reason);
+            return;
+        }
+    };
+    let data = tempfile::tempdir().unwrap();
+    let sizes = Sizes { ring: 1 << 20, batch: 64 << 10, interval_ms: 50 };
+    let mut options = options(data.path(), sizes);
+    options.log.place = Some(disk.path().to_owned());
+    options.pages.protection = Some(PageProtection::Journal);
+    options.pages.journal_len_bytes = 4 * LOG_DISK_BYTES;
+    let node = LocalNode::open(&options);
+    let mut control = ControlClient::connect(node.address).unwrap();
+    control.create("v");
+    let generation = control.attach("v").generation;
+    let mut client = LogClient::connect(node.address, "v", generation, 1, 0).unwrap();
+    let mut stream = Stream::new();
+    client.send(&stream.begin(4)).unwrap();
+    let mut newest = Vec::new();
+    while stream.seq < 3 * LOG_DISK_BYTES {
+        newest = vec![(stream.seq >> 12) as u8; 12_000];
+        client.send(&stream.change(3, &newest)).unwrap();
+        let block = CheckpointBlock { checkpoint_lsn: stream.lsn, end_lsn: stream.lsn }.build();
+        client.send(&stream.frame(&StreamFrame::Checkpoint { slot: 0, block: &block })).unwrap();
+        assert!(client.wait_durable(stream.seq), "at {} of a log of {LOG_DISK_BYTES}", stream.seq);
+    }
+    drop((client, control));
+    node.stop();
+    let node = LocalNode::open(&options);
+    let mut control = ControlClient::connect(node.address).unwrap();
+    let generation = control.attach("v").generation;
+    let mut pages = PageClient::connect(node.address, "v", generation).unwrap();
+    assert_eq!(changed(&mut pages, stream.seq, 3, newest.len()), newest);
+    drop((pages, control));
     node.stop();
 }

@@ -17,7 +17,7 @@ const STEPS: usize = 5;
 /// The end of the cut file.
 const CUT_PAGES: u32 = 20;
 
-/// A killed node. With more `changes`, of 1000 bytes each, its log does not reach back to where the pages begin.
+/// A killed node. With more `changes`, of 8000 bytes each, its log does not reach back to where the pages begin.
 fn killed(changes: u32) -> Prepared {
     let directory = tempfile::tempdir().unwrap();
     let node = NodeProcess::start(directory.path(), SMALL);
@@ -43,7 +43,7 @@ fn killed(changes: u32) -> Prepared {
         send(wire, stream.lsn.0);
     }
     for n in 0..changes {
-        let wire = stream.change(PAGE_NO, &[n as u8; 1000]);
+        let wire = stream.change(PAGE_NO, &[n as u8; 8000]);
         send(wire, stream.lsn.0);
     }
     node.kill();

@@ -20,6 +20,7 @@ mod import;
 mod killed_files;
 mod log_place;
 mod lost_files;
+mod lost_journal;
 mod many;
 mod memory;
 mod opening;

@@ -338,9 +338,8 @@ fn quarantine_outlives_one_of_its_two_lists() {
     node.stop();
 }
 
-#[test]
-fn damaged_newest_image_of_the_journal_stops_nothing() {
-    let mut prepared = prepare(PageProtection::Journal, 200);
+/// Damages all images of the page that the journal has.
+fn damage_images(prepared: &Prepared) {
     let journal = prepared.directory.path().join("volumes/v/pages/pages.journal");
     let mut bytes = std::fs::read(&journal).unwrap();
     // All images of the page that are there: none may serve as a base.
@@ -355,6 +354,30 @@ fn damaged_newest_image_of_the_journal_stops_nothing() {
     }
     assert!(images > 0);
     std::fs::write(&journal, bytes).unwrap();
+}
+
+/// The page is in its file in an older version, and the log begins after the page was initialised.
+const MANY_CHANGES: u32 = 3000;
+
+#[test]
+fn damaged_image_of_the_journal_is_rebuilt_from_file_and_log() {
+    let mut prepared = prepare(PageProtection::Journal, MANY_CHANGES);
+    damage_images(&prepared);
+    let mut running = start(&mut prepared, 11);
+    let wire = prepared.stream.change(PAGE_NO, b"kept");
+    running.send(&prepared.stream, &wire);
+    let status = running.control.wait_applied(prepared.stream.lsn.0);
+    assert_eq!((status.quarantined, status.counters["pages_rebuilt"]), (0, 1));
+    let page = changed(&mut running.pages(), prepared.stream.seq, PAGE_NO, 1000);
+    assert_eq!((&page[..4], &page[4..]), (&b"kept"[..], &[(MANY_CHANGES - 1) as u8; 996][..]));
+    running.stop();
+}
+
+#[test]
+fn damaged_newest_image_of_the_journal_stops_nothing() {
+    let mut prepared = prepare(PageProtection::Journal, MANY_CHANGES);
+    damage_images(&prepared);
+    prepared.damage();
     let mut running = start(&mut prepared, 11);
     let wire = prepared.stream.change(PAGE_NO, b"lost");
     running.send(&prepared.stream, &wire);

@@ -79,6 +79,7 @@ impl Setup {
             protection: Some(self.mode),
             journal_len_bytes: self.journal_len_bytes,
             max_open_files: 2,
+            ..FilePageStoreOptions::default()
         };
         let budget = self.open_files.map(FileBudget::new);
         let within = |dir: Arc<dyn StorageDir>| -> Arc<dyn StorageDir> {

@@ -6,8 +6,8 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `RDBTPGID` |
-//! | 8 | 4 | format version, 1 |
-//! | 12 | 4 | 1: no journal is needed, one is being made; 2: the journal is needed |
+//! | 8 | 4 | format version: 1, or 2 with a 3 in the next field, which builds of version 1 do not know |
+//! | 12 | 4 | 1: no journal is needed, one is being made; 2: the journal is needed; 3: it is in place of a lost one |
 //! | 16 | 8 | identity, a random number |
 //! | 24 | 4 | CRC-32C of bytes 0..24 |
 //!
@@ -27,6 +27,7 @@ const COPY_NAME: &str = "pages.identity.copy";
 const NEW_NAME: &str = "pages.identity.new";
 const MAGIC: [u8; 8] = *b"RDBTPGID";
 const VERSION: u32 = 1;
+const VERSION_OF_REPLACED: u32 = 2;
 const CRC_AT: usize = 24;
 const LEN: usize = 28;
 
@@ -37,6 +38,8 @@ pub(super) enum JournalState {
     BeingMade,
     /// The journal may hold pages that are nowhere else.
     Needed,
+    /// The same, and another one was lost: pages that only that one had are not all rebuilt yet.
+    Replaced,
 }
 
 /// Content of the file.
@@ -57,9 +60,11 @@ impl Identity {
         let state: u32 = match self.state {
             JournalState::BeingMade => 1,
             JournalState::Needed => 2,
+            JournalState::Replaced => 3,
         };
+        let version = if self.state == JournalState::Replaced { VERSION_OF_REPLACED } else { VERSION };
         let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&version.to_le_bytes());
         out.extend_from_slice(&state.to_le_bytes());
         out.extend_from_slice(&self.id.to_le_bytes());
         let crc = crc32c::crc32c(&out);
@@ -69,11 +74,12 @@ impl Identity {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let is_whole = bytes.first_chunk() == Some(&MAGIC)
-            && u32_at(bytes, 8)? == VERSION
+            && matches!(u32_at(bytes, 8)?, VERSION | VERSION_OF_REPLACED)
             && u32_at(bytes, CRC_AT)? == crc32c::crc32c(bytes.get(..CRC_AT)?);
         let state = match u32_at(bytes, 12)? {
             1 => JournalState::BeingMade,
             2 => JournalState::Needed,
+            3 => JournalState::Replaced,
             _ => return None,
         };
         is_whole.then_some(Self { id: u64_at(bytes, 16)?, state })
@@ -84,7 +90,9 @@ impl Identity {
         let first = read(dir, names, NAME)?;
         let second = match first {
             Read::Whole(identity) => return Ok(Some(identity)),
-            Read::OtherVersion(version) => return Err(bad(unknown_version(u64::from(version), VERSION))),
+            Read::OtherVersion(version) => {
+                return Err(bad(unknown_version(u64::from(version), VERSION_OF_REPLACED)));
+            }
             Read::Damaged | Read::Missing => read(dir, names, COPY_NAME)?,
         };
         match (first, second) {
@@ -147,7 +155,8 @@ fn read(dir: &dyn StorageDir, names: &[String], name: &str) -> Result<Read, Page
         read => read.map_err(PageStoreError::read(name, 0))?,
     };
     let bytes = bytes.get(..n).unwrap_or_default();
-    let version = u32_at(bytes, 8).filter(|&version| bytes.starts_with(&MAGIC) && version != VERSION);
+    let is_known = |version: &u32| matches!(*version, VERSION | VERSION_OF_REPLACED);
+    let version = u32_at(bytes, 8).filter(|version| bytes.starts_with(&MAGIC) && !is_known(version));
     let is_intact =
         u32_at(bytes, CRC_AT).zip(bytes.get(..CRC_AT)).is_some_and(|(crc, body)| crc == crc32c::crc32c(body));
     Ok(match (Identity::decode(bytes), version) {

@@ -5,6 +5,10 @@
 //! Otherwise all of them are written home first. A journal of another length, or in another place, is created again:
 //! once all pages are at home the identity says that none is needed, the old one is removed, the new one made, and then
 //! it is needed again.
+//!
+//! A needed journal that is missing, was cut, or has no superblock that can be read is *lost*. Opening fails then, unless the caller can
+//! rebuild what only the journal had. It gets a new one with another identity, so that the lost one is refused if it
+//! comes back. Remains of the lost one are kept as `pages.journal.lost` until the caller has rebuilt the pages.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +19,7 @@ use redoubt_storage::{StorageDir, StorageFile};
 use super::found_lens;
 use super::home::{Home, RingImages, Scratch, add};
 use super::identity::{Identity, JournalState};
-use super::pending::Pending;
+use super::pending::{FOUND_ORIGIN, Pending};
 use super::protection::PageProtection;
 use super::ring::{self, ImageLocation, JOURNAL_NAME, JournalRing, Superblock};
 use crate::error::PageStoreError;
@@ -30,6 +34,19 @@ pub(super) struct Wanted<'d> {
     pub journal: Option<&'d dyn StorageDir>,
     pub protection: PageProtection,
     pub journal_len_bytes: u64,
+    /// See [`super::FilePageStoreOptions::replaces_lost_journal`].
+    pub replaces_lost_journal: bool,
+}
+
+/// Remains of a lost journal.
+const LOST_NAME: &str = "pages.journal.lost";
+
+/// An open journal.
+pub(super) struct Opened {
+    pub ring: JournalRing,
+    pub pending: Pending,
+    /// It is in place of a lost one.
+    pub is_replaced: bool,
 }
 
 /// The entry with the journal's name in a directory.
@@ -47,12 +64,26 @@ fn bad(reason: &str) -> PageStoreError {
     PageStoreError::BadFile { file: JOURNAL_NAME.into(), reason: reason.into() }
 }
 
+fn lost(reason: &str) -> PageStoreError {
+    PageStoreError::LostJournal { file: JOURNAL_NAME.into(), reason: reason.into() }
+}
+
 fn look(dir: &dyn StorageDir) -> Result<Found, PageStoreError> {
     let names = dir.list().map_err(PageStoreError::io("list", "the journal directory"))?;
     if !names.iter().any(|name| name == JOURNAL_NAME) {
         return Ok(Found::Nothing);
     }
-    let file = ring::open_file(dir)?;
+    match look_into(ring::open_file(dir)?) {
+        // One bad read is no verdict.
+        Err(error) if error.is_lost_content() => match look_into(ring::open_file(dir)?) {
+            Err(error) if error.is_lost_content() => Ok(Found::Unknown),
+            found => found,
+        },
+        found => found,
+    }
+}
+
+fn look_into(file: Arc<dyn StorageFile>) -> Result<Found, PageStoreError> {
     if let Some(reason) = Superblock::unknown_version(&*file)? {
         return Ok(Found::UnknownVersion(reason));
     }
@@ -78,12 +109,12 @@ fn unknown() -> PageStoreError {
 /// Rejects files of versions that this program does not support.
 pub(super) fn check(pages: &dyn StorageDir, journal: Option<&dyn StorageDir>) -> Result<(), PageStoreError> {
     let names = pages.list().map_err(PageStoreError::io("list", "the page directory"))?;
-    Identity::load(pages, &names)?;
+    let has_identity = Identity::load(pages, &names)?.is_some();
     for dir in [Some(pages), journal].into_iter().flatten() {
         match look(dir)? {
-            Found::Unknown => return Err(unknown()),
+            Found::Unknown if !has_identity => return Err(unknown()),
             Found::UnknownVersion(reason) => return Err(bad(&reason)),
-            Found::Nothing | Found::Blank | Found::Ring(..) => {}
+            Found::Unknown | Found::Nothing | Found::Blank | Found::Ring(..) => {}
         }
     }
     Ok(())
@@ -94,11 +125,23 @@ pub(super) fn open_ring(
     home: &Home,
     wanted: &Wanted<'_>,
     names: &[String],
-) -> Result<(JournalRing, Pending), PageStoreError> {
+) -> Result<Opened, PageStoreError> {
+    let opened = open_or_make(home, wanted, names);
+    match opened {
+        Err(PageStoreError::LostJournal { .. }) if wanted.replaces_lost_journal => {
+            home.keep_lens(found_lens::load(wanted.pages, names)?);
+            let ring = replace(wanted, names)?;
+            Ok(Opened { ring, pending: Pending::default(), is_replaced: true })
+        }
+        opened => opened,
+    }
+}
+
+fn open_or_make(home: &Home, wanted: &Wanted<'_>, names: &[String]) -> Result<Opened, PageStoreError> {
     let mut identity = Identity::load(wanted.pages, names)?;
     let local = look(wanted.pages)?;
     match &local {
-        Found::Unknown => return Err(unknown()),
+        Found::Unknown if identity.is_none() => return Err(unknown()),
         Found::UnknownVersion(reason) => return Err(bad(reason)),
         // In one directory with the pages, a journal is theirs.
         Found::Ring(_, superblock) if identity.is_none() => {
@@ -113,23 +156,39 @@ pub(super) fn open_ring(
             identity.renew(wanted.pages, names)?;
             identity
         }
+        // They were made in a directory that had one.
+        None if !home.objects.ids().is_empty() => {
+            return Err(match wanted.journal {
+                None => lost("it is not there, and neither is pages.identity: put both back"),
+                // The journal may be there, and be another directory's.
+                Some(_) => {
+                    bad("pages.identity, which names the journal of these pages, is not there: put it back")
+                }
+            });
+        }
         None => {
             let identity = Identity::random();
             identity.store(wanted.pages)?;
             identity
         }
     };
-    if identity.state == JournalState::Needed {
-        if let Some(opened) = open_needed(home, wanted, identity.id, (local, names))? {
-            return Ok(opened);
+    let is_replaced = identity.state == JournalState::Replaced;
+    if identity.state != JournalState::BeingMade {
+        if let Some((ring, pending)) = open_needed(home, wanted, identity.id, (local, names))? {
+            return Ok(Opened { ring, pending, is_replaced });
         }
-        identity.state = JournalState::BeingMade;
-        identity.store(wanted.pages)?;
+        // Without its journal, a store whose journal was replaced is one that lost it again.
+        if !is_replaced {
+            identity.state = JournalState::BeingMade;
+            identity.store(wanted.pages)?;
+        }
     }
     home.keep_lens(found_lens::load(wanted.pages, names)?);
     let ring = make(wanted, identity.id)?;
-    Identity { state: JournalState::Needed, ..identity }.store(wanted.pages)?;
-    Ok((ring, Pending::default()))
+    if !is_replaced {
+        Identity { state: JournalState::Needed, ..identity }.store(wanted.pages)?;
+    }
+    Ok(Opened { ring, pending: Pending::default(), is_replaced })
 }
 
 /// Opens a journal that must be there. `None`: all pages are at home, but the journal has to be created again.
@@ -154,16 +213,23 @@ fn open_needed(
     };
     let Found::Ring(file, superblock) = found else {
         return Err(match found {
-            Found::Nothing => bad("it is not there, but holds pages of this directory: put it back (a copy \
-                                   from before the node last ran has older pages), or name the journal directory \
-                                   that was used before"),
+            Found::Nothing => lost(
+                "it is not there, but holds pages of this directory: put it back (a copy \
+                                    from before the node last ran has older pages), or name the journal directory \
+                                    that was used before",
+            ),
             Found::UnknownVersion(reason) => bad(&reason),
-            _ => bad("it has no valid superblock, so pages may be lost: restore it and the page directory \
-                      from a copy"),
+            _ => lost(
+                "it has no valid superblock, so pages may be lost: restore it and the page directory \
+                       from a copy",
+            ),
         });
     };
     if superblock.identity != id {
-        return Err(bad("it belongs to another page directory: name the journal directory of this one"));
+        return Err(bad(
+            "it belongs to another page directory, or to this one before its journal was replaced: name the journal \
+             directory of this one, or move the file away",
+        ));
     }
     let mut ring = JournalRing::open(file, superblock)?;
     let pending = pending_pages(home, &ring)?;
@@ -210,13 +276,58 @@ fn pending_pages(home: &Home, ring: &JournalRing) -> Result<Pending, PageStoreEr
                 ));
             }
             let image = ImageLocation { at, len: entry.len, crc: entry.crc };
-            pending.insert(entry.object, entry.page_no, image);
+            pending.insert(entry.object, entry.page_no, image, FOUND_ORIGIN);
         } else {
             lost.insert(entry.object);
         }
     }
     let _ = home.lost_images.set(lost);
     Ok(pending)
+}
+
+/// Makes a journal in place of a lost one.
+fn replace(wanted: &Wanted<'_>, names: &[String]) -> Result<JournalRing, PageStoreError> {
+    let known = Identity::load(wanted.pages, names)?;
+    let is_replaced = known.is_some_and(|identity| identity.state == JournalState::Replaced);
+    for dir in [Some(wanted.pages), wanted.journal].into_iter().flatten() {
+        keep_lost(dir, is_replaced)?;
+    }
+    let identity = Identity { state: JournalState::Replaced, ..Identity::random() };
+    identity.store(wanted.pages)?;
+    make(wanted, identity.id)
+}
+
+/// Keeps the remains of a lost journal under another name. A journal that was made in place of a lost one is removed: the
+/// first one had more.
+fn keep_lost(dir: &dyn StorageDir, is_replaced: bool) -> Result<(), PageStoreError> {
+    let names = dir.list().map_err(PageStoreError::io("list", "the journal directory"))?;
+    if !names.iter().any(|name| name == JOURNAL_NAME) {
+        return Ok(());
+    }
+    if is_replaced {
+        dir.remove(JOURNAL_NAME).map_err(PageStoreError::io("remove", JOURNAL_NAME))?;
+    } else {
+        dir.rename(JOURNAL_NAME, LOST_NAME).map_err(PageStoreError::io("rename", JOURNAL_NAME))?;
+    }
+    dir.sync().map_err(PageStoreError::io("sync the directory of", JOURNAL_NAME))
+}
+
+/// All pages that the lost journal had are written again.
+pub(super) fn end_replacement(
+    pages: &dyn StorageDir,
+    journal: Option<&dyn StorageDir>,
+) -> Result<(), PageStoreError> {
+    for dir in [Some(pages), journal].into_iter().flatten() {
+        match dir.remove(LOST_NAME) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            removed => removed.map_err(PageStoreError::io("remove", LOST_NAME))?,
+        }
+    }
+    let names = pages.list().map_err(PageStoreError::io("list", "the page directory"))?;
+    match Identity::load(pages, &names)?.filter(|found| found.state == JournalState::Replaced) {
+        Some(identity) => Identity { state: JournalState::Needed, ..identity }.store(pages),
+        None => Ok(()),
+    }
 }
 
 /// Makes a journal in place of whatever is left of earlier ones.

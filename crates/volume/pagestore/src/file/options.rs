@@ -18,11 +18,19 @@ pub struct FilePageStoreOptions {
     pub journal_len_bytes: u64,
     /// Object files to keep open, at least 1. Files with bytes that are not synced count, but stay open.
     pub max_open_files: usize,
+    /// Make a new journal in place of one that is missing or not usable. The caller then rebuilds the pages that only the
+    /// lost one had ([`crate::PageStore::has_replaced_journal`]).
+    pub replaces_lost_journal: bool,
 }
 
 impl Default for FilePageStoreOptions {
     fn default() -> Self {
-        Self { protection: None, journal_len_bytes: 32 << 20, max_open_files: 512 }
+        Self {
+            protection: None,
+            journal_len_bytes: 32 << 20,
+            max_open_files: 512,
+            replaces_lost_journal: false,
+        }
     }
 }
 

@@ -192,7 +192,10 @@ impl JournalRing {
             tail: 0,
             epoch_floor: epoch(1, 0),
         };
-        fill(&*file, len_bytes).map_err(error("preallocate"))?;
+        fill(&*file, len_bytes).map_err(error("preallocate")).inspect_err(|_| {
+            // It has taken the rest of the room.
+            let _ = dir.remove(JOURNAL_NAME);
+        })?;
         for counter in 0..2 {
             Superblock { counter, ..superblock }.write(&*file)?;
         }
@@ -213,7 +216,7 @@ impl JournalRing {
                  from a copy",
                 RING_AT.saturating_add(superblock.ring_len_bytes)
             );
-            return Err(PageStoreError::BadFile { file: JOURNAL_NAME.into(), reason });
+            return Err(PageStoreError::LostJournal { file: JOURNAL_NAME.into(), reason });
         }
         let found = recovery::scan(&reader, &superblock)?;
         let mut superblock = superblock;

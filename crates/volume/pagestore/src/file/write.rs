@@ -97,11 +97,12 @@ impl FilePageStore {
         add(&self.home.counters.syncs, 1);
         let from = writer.ring.sync()?;
         let mut replaced = 0;
+        let origin = self.origin.load(Ordering::Acquire);
         {
             let mut pending = self.pending.write();
             for (at, entry) in writer.ring.contents().groups_from(from).flat_map(|group| group.entries()) {
                 let image = ImageLocation { at, len: entry.len, crc: entry.crc };
-                replaced += u64::from(pending.insert(entry.object, entry.page_no, image));
+                replaced += u64::from(pending.insert(entry.object, entry.page_no, image, origin));
             }
             self.pending_pages.store(pending.len(), Ordering::Release);
         }
@@ -185,6 +186,32 @@ impl FilePageStore {
         }
         let pages = self.pending.read().all();
         self.bring_home(writer, &pages)
+    }
+
+    /// Brings pending pages home whose origin is before `end`, the oldest ones, as many as one destaging does. True: all of
+    /// them. If no others are pending, none is after a restart either. Without room for some objects, those of the others
+    /// go home all the same.
+    pub(super) fn settle_before(&self, writer: &mut Writer, end: u64) -> Result<bool, PageStoreError> {
+        self.check_poison()?;
+        let pages = self.pending.read().oldest(end, MAX_DESTAGED);
+        match self.bring_home(writer, &pages) {
+            Err(PageStoreError::NoSpace { .. }) => {
+                let mut failure = None;
+                for of_object in pages.chunk_by(|a, b| a.0 == b.0) {
+                    match self.bring_home(writer, of_object) {
+                        Err(error @ PageStoreError::NoSpace { .. }) => failure = Some(error),
+                        done => done?,
+                    }
+                }
+                failure.map_or(Ok(()), Err)
+            }
+            done => done,
+        }?;
+        let oldest = self.pending.read().oldest_origin();
+        if oldest.is_none() {
+            self.empty_ring(writer)?;
+        }
+        Ok(oldest.is_none_or(|oldest| oldest >= end))
     }
 
     /// Brings the pending pages of an object home.

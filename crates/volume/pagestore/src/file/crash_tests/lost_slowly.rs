@@ -191,6 +191,7 @@ fn writer_does_not_wait_for_reads_that_fail() {
             protection: Some(PageProtection::Atomic),
             journal_len_bytes: MIN_JOURNAL_LEN,
             max_open_files: 2,
+            ..FilePageStoreOptions::default()
         };
         let store = FilePageStore::open_on(Arc::new(dir), None, options).unwrap();
         let read = std::thread::scope(|scope| {

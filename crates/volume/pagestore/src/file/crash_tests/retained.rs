@@ -195,7 +195,7 @@ fn one_lost_superblock_is_noticed_or_does_no_harm() {
         }
         let damaged = disk.copy();
         damaged.damage(JOURNAL_NAME, 0, |bytes| bytes[..8192].fill(0xff));
-        assert!(matches!(JOURNAL.open(&damaged), Err(PageStoreError::BadFile { .. })));
+        assert!(matches!(JOURNAL.open(&damaged), Err(PageStoreError::LostJournal { .. })));
     }
 }
 

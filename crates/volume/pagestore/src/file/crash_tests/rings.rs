@@ -114,7 +114,9 @@ fn a_journal_that_is_missing_or_not_ours_is_refused() {
         let apart = Setup { is_apart: true, ..here };
         let refused = |setup: Setup, disk: &SimDisk, what: &str| {
             let error = setup.open(disk).err().expect("refused");
-            assert!(matches!(error, PageStoreError::BadFile { .. }), "{error}");
+            let is_refusal =
+                matches!(error, PageStoreError::BadFile { .. } | PageStoreError::LostJournal { .. });
+            assert!(is_refusal, "{error}");
             assert!(error.to_string().contains(what), "{error}");
         };
         let disk = here.disk(1);
@@ -131,7 +133,7 @@ fn a_journal_that_is_missing_or_not_ours_is_refused() {
         let other = here.disk(2);
         drop(apart.prepared(&other));
         IDENTITIES.iter().for_each(|name| other.remove(name).unwrap());
-        refused(apart, &other, "another page directory");
+        refused(apart, &other, "pages.identity, which names the journal");
         drop(here.open(&here.disk(3)).unwrap());
         let cleared = disk.copy();
         cleared.damage("journal/pages.journal", 0, |bytes| bytes.fill(0));
@@ -139,6 +141,8 @@ fn a_journal_that_is_missing_or_not_ours_is_refused() {
         let unknown = here.disk(4);
         drop(here.prepared(&unknown));
         unknown.damage(JOURNAL_NAME, 0, |bytes| bytes[..8192].fill(7));
+        refused(here, &unknown, "no valid superblock");
+        IDENTITIES.iter().for_each(|name| unknown.remove(name).unwrap());
         refused(here, &unknown, "does not begin like");
         let newer = here.disk(5);
         drop(here.prepared(&newer));
