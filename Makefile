@@ -10,6 +10,8 @@ ROUNDS ?= 100
 SEED ?= 1
 # Rounds of `make damage`; SEED is that of its first.
 DAMAGE_ROUNDS ?= 500
+# Rounds at a time.
+DAMAGE_JOBS ?= 1
 # Minutes of `make full-disk`.
 FULL_DISK_MINUTES ?= 60
 # Sizes of `make scale`, as `redoubt-testkit scale --help` has them: for example --tables 12000 --binary-logs 0.
@@ -235,7 +237,7 @@ soak-faults:
 # minute a round. Directories of rounds that break a promise are in target/damage. See docs/dev/damage.md.
 damage:
 	cargo build --release -p redoubt-cli -p redoubt-shim -p redoubt-testkit
-	$(BUILT)/redoubt-testkit damage-rounds --seed $(SEED) --rounds $(DAMAGE_ROUNDS) --keep target/damage
+	$(BUILT)/redoubt-testkit damage-rounds --seed $(SEED) --rounds $(DAMAGE_ROUNDS) --jobs $(DAMAGE_JOBS) --keep target/damage
 
 # MariaDB's own test suite on the plain server and on volumes, compared: hours. Options in SERVER_SUITE, for example
 # SERVER_SUITE="--suite parts --resume". All in target/server-suite/. See docs/dev/server-suites.md.

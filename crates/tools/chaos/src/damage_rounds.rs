@@ -18,9 +18,12 @@ pub mod verdict;
 
 use blow::{Blow, Place};
 use load::Load;
+use redoubt_harness::fetched;
 use redoubt_harness::node::Node;
+use redoubt_sync::Mutex;
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::{Launcher, Verify, find_redoubt};
+use redoubt_workload::product::{FetchedServer, Product};
 use redoubt_workload::server::{Server, ServerConfig};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,9 +47,15 @@ pub struct Options {
     /// Number of rounds
     #[arg(long, default_value_t = 500)]
     pub rounds: u64,
+    /// Rounds at a time
+    #[arg(long, default_value_t = 1)]
+    pub jobs: usize,
     /// Begin no further round after this many seconds
     #[arg(long)]
     pub seconds: Option<u64>,
+    /// A server that scripts/fetch-server has fetched, if not mariadbd in PATH
+    #[arg(long, value_name = "NAME", value_parser = fetched_server)]
+    pub server: Option<FetchedServer>,
     /// Only damage in these places
     #[arg(long, value_delimiter = ',')]
     pub places: Vec<Place>,
@@ -59,6 +68,10 @@ pub struct Options {
     /// Keep the directories of rounds that break a promise below this one
     #[arg(long, value_name = "DIRECTORY")]
     pub keep: Option<PathBuf>,
+}
+
+fn fetched_server(name: &str) -> std::result::Result<FetchedServer, String> {
+    FetchedServer::named(name).ok_or_else(|| "scripts/fetch-server has no server of this name".to_owned())
 }
 
 /// The result.
@@ -104,46 +117,94 @@ struct Restarts {
 ///
 /// # Errors
 /// A round cannot be run. A broken promise is in the summary.
-pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Summary> {
-    let start = Instant::now();
-    let mut summary = Summary::default();
-    for seed in options.seed..options.seed.saturating_add(options.rounds) {
-        if options.seconds.is_some_and(|limit| start.elapsed().as_secs() >= limit) {
-            break;
+pub fn run(options: &Options, progress: impl FnMut(&str) + Send) -> Result<Summary> {
+    let rounds = Rounds {
+        options,
+        start: Instant::now(),
+        state: Mutex::new(State { next_seed: Some(options.seed), ..State::default() }),
+        progress: Mutex::new(progress),
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(|| rounds.run());
         }
+    });
+    let State { summary, error, .. } = rounds.state.into_inner();
+    error.map_or(Ok(summary), Err)
+}
+
+#[derive(Default)]
+struct State {
+    /// `None`: no further round begins.
+    next_seed: Option<u64>,
+    summary: Summary,
+    error: Option<Error>,
+}
+
+/// Rounds that several threads take in turn.
+struct Rounds<'o, P> {
+    options: &'o Options,
+    start: Instant,
+    state: Mutex<State>,
+    progress: Mutex<P>,
+}
+
+impl<P: FnMut(&str)> Rounds<'_, P> {
+    fn run(&self) {
+        while let Some(seed) = self.take_seed() {
+            if let Err(error) = self.run_one(seed) {
+                let mut state = self.state.lock();
+                state.next_seed = None;
+                state.error.get_or_insert(error);
+            }
+        }
+    }
+
+    fn take_seed(&self) -> Option<u64> {
+        let options = self.options;
+        let is_over = options.seconds.is_some_and(|limit| self.start.elapsed().as_secs() >= limit);
+        let mut state = self.state.lock();
+        let seed = state.next_seed.filter(|seed| !is_over && *seed - options.seed < options.rounds)?;
+        state.next_seed = seed.checked_add(1);
+        Some(seed)
+    }
+
+    fn run_one(&self, seed: u64) -> Result<()> {
+        let options = self.options;
         let began = Instant::now();
         let mut round = Round::new(seed, options)?;
         let outcome = round.run(options.changes);
         let damage = round.damage();
-        let led_to = match outcome {
-            Ok(verdict) => verdict.to_string(),
+        let (led_to, broken) = match outcome {
+            Ok(verdict) => (verdict.to_string(), None),
             Err(error @ Error::Interrupted) => return Err(error),
             Err(error) => {
                 let kept = round.keep(options.keep.as_deref())?;
-                summary.broken.push(format!("seed {seed}: {}: {error}{kept}", round.story()));
-                "BROKEN".to_owned()
+                ("BROKEN".to_owned(), Some(format!("seed {seed}: {}: {error}{kept}", round.story())))
             }
         };
-        summary.acknowledged += round.acknowledged;
-        *summary.rounds.entry(damage).or_default().entry(led_to.clone()).or_default() += 1;
-        progress(&format!(
-            "seed {seed}: {}: {led_to} ({:.1} s)",
-            round.story(),
-            began.elapsed().as_secs_f64()
-        ));
-        if let (Some(broken), true) = (summary.broken.last(), led_to == "BROKEN") {
-            progress(broken);
+        let seconds = began.elapsed().as_secs_f64();
+        (self.progress.lock())(&format!("seed {seed}: {}: {led_to} ({seconds:.1} s)", round.story()));
+        if let Some(broken) = &broken {
+            (self.progress.lock())(broken);
+        }
+        let mut state = self.state.lock();
+        state.summary.acknowledged += round.acknowledged;
+        *state.summary.rounds.entry(damage).or_default().entry(led_to).or_default() += 1;
+        if let Some(broken) = broken {
+            state.summary.broken.push(broken);
             if options.stop {
-                break;
+                state.next_seed = None;
             }
         }
+        Ok(())
     }
-    Ok(summary)
 }
 
 /// Server and node of a round. The server ends before its node.
 pub(crate) struct Round {
     pub(crate) server: Server,
+    pub(crate) product: Product,
     pub(crate) node: Node,
     seed: u64,
     random: fastrand::Rng,
@@ -155,8 +216,8 @@ pub(crate) struct Round {
 }
 
 /// Of the server of a round, and of the one on its export: prepared transactions are recovered with the binary log.
-fn server_config(launcher: Launcher) -> ServerConfig {
-    let mut config = ServerConfig::new(launcher).server_arg("--log-bin");
+fn server_config(launcher: Launcher, product: &Product) -> ServerConfig {
+    let mut config = ServerConfig::new(launcher).product(product.clone()).server_arg("--log-bin");
     config.server_args.push("--max-binlog-size=64K".to_owned());
     config.log_file_size_bytes = 16 << 20;
     config
@@ -167,7 +228,8 @@ impl Round {
         let mut random = fastrand::Rng::with_seed(seed);
         let node = Node::create(&find_redoubt()?, &NODE_ARGS)?;
         node.create_volume(VOLUME)?;
-        let mut config = server_config(node.launcher(VOLUME, Verify::All));
+        let product = options.server.map_or(Ok(Product::MariaDb), fetched::find)?;
+        let mut config = server_config(node.launcher(VOLUME, Verify::All), &product);
         // Smaller than the tables, or larger.
         config.buffer_pool_bytes = if random.bool() { 8 << 20 } else { 64 << 20 };
         config.ready_timeout = PATIENCE;
@@ -175,7 +237,8 @@ impl Round {
         let state = [NodeState::Running, NodeState::Stopped, NodeState::Killed][random.usize(..3)];
         let restarts = Restarts { server_is_killed: random.bool(), node_is_killed: random.bool() };
         let places = if options.places.is_empty() { Place::ALL.to_vec() } else { options.places.clone() };
-        Ok(Self { server, node, seed, random, places, blow: None, state, restarts, acknowledged: 0 })
+        let (blow, acknowledged) = (None, 0);
+        Ok(Self { server, product, node, seed, random, places, blow, state, restarts, acknowledged })
     }
 
     /// Directory of the volume.

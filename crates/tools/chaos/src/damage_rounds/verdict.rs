@@ -11,6 +11,7 @@ use redoubt_harness::command::Outcome;
 use redoubt_workload::error::{Error, Result};
 use redoubt_workload::launcher::Launcher;
 use redoubt_workload::process::poll_until;
+use redoubt_workload::product::Product;
 use redoubt_workload::server::Server;
 use redoubt_workload::sql::execute;
 use std::fmt;
@@ -186,7 +187,7 @@ fn require_export(
         }
     };
     let names: String = without.join(" ") + &outcome.stderr;
-    let looked = look_at_export(directory.path(), histories, is_whole, &outcome.stderr)?;
+    let looked = look_at_export((directory.path(), &round.product), histories, is_whole, &outcome.stderr)?;
     let lost = looked.iter().find(|looked| {
         !looked.is_complete() && !is_named(&looked.history, &names) && older_page(blow, &[looked]).is_none()
     });
@@ -224,12 +225,12 @@ fn remove_missing_logs(directory: &Path, said: &str) -> Result<bool> {
 
 /// `said`: what the export reports.
 fn look_at_export(
-    directory: &Path,
+    (directory, product): (&Path, &Product),
     histories: &[History],
     is_whole: bool,
     said: &str,
 ) -> Result<Vec<Looked>> {
-    let mut stock = Server::in_directory(server_config(Launcher::Stock), directory)?;
+    let mut stock = Server::in_directory(server_config(Launcher::Stock, product), directory)?;
     let mut started = stock.start().is_ok();
     if !started && remove_missing_logs(directory, said)? {
         started = stock.start().is_ok();
@@ -275,7 +276,7 @@ fn without_server(
         return put_back(round, blow, histories, &said);
     }
     let is_whole = outcome.code == Some(0);
-    let looked = look_at_export(directory.path(), histories, is_whole, &outcome.stderr)?;
+    let looked = look_at_export((directory.path(), &round.product), histories, is_whole, &outcome.stderr)?;
     let ends_early = outcome.stderr.contains("acknowledged commits") && blow.is_in_log_or_state();
     for looked in &looked {
         let is_prefix = ends_early && looked.found.is_ok();
