@@ -7,7 +7,7 @@ const FIRST_NAMES_FILE: &str = "names-00000001";
 
 fn state(seq: u64, names: &Namespace) -> NodeCheckpoint {
     let applied = point(seq, seq + 100);
-    let cover = (seq % 3 > 0).then_some(point(seq / 4, seq / 4 + 100));
+    let cover = (!seq.is_multiple_of(3)).then_some(point(seq / 4, seq / 4 + 100));
     let (log_start, names) = (point(seq / 2, seq / 2 + 100), Arc::new(names.clone()));
     NodeCheckpoint { applied, log_start, cover, names }
 }
