@@ -98,14 +98,11 @@ impl Paths {
         self.renamed.insert(path.strip_prefix(b"./").unwrap_or(path).to_vec());
     }
 
-    /// A path that an image names, and that was renamed, or a directory of it.
-    fn renamed_of_image(&self) -> Option<&[u8]> {
-        let is_renamed = |path: &&Vec<u8>| {
-            let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-            let mut prefixes = ends.chain([path.len()]).filter_map(|end| path.get(..end));
-            prefixes.any(|prefix| self.renamed.contains(prefix))
-        };
-        self.of_images.iter().find(is_renamed).map(Vec::as_slice)
+    /// The path, or a directory of it, was renamed.
+    fn is_renamed(&self, path: &[u8]) -> bool {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        let mut prefixes = ends.chain([path.len()]).filter_map(|end| path.get(..end));
+        prefixes.any(|prefix| self.renamed.contains(prefix))
     }
 }
 
@@ -138,7 +135,11 @@ impl Histories {
 
     /// The pages, in the order in which they were given.
     pub fn into_pages(mut self) -> Vec<PageHistory> {
-        if let Some(path) = self.paths.renamed_of_image() {
+        for history in &mut self.pages {
+            // They were of another file. A free page with its former content does no harm.
+            history.scrubs.retain(|(_, path)| !self.paths.is_renamed(path));
+        }
+        if let Some(path) = self.paths.of_images.iter().find(|path| self.paths.is_renamed(path)) {
             let path = String::from_utf8_lossy(path);
             let doubt: Arc<str> = format!("it has images of pages of {path}, which was renamed").into();
             for history in &mut self.pages {
@@ -165,8 +166,13 @@ impl Histories {
             StreamFrame::Image { path, page_no, page, is_recovered } => {
                 let complete_to = (!is_recovered).then_some(chunk.start.lsn);
                 if let Some(page_id) = layout::page_id(page).filter(|_| !page_is_never_written(page)) {
+                    let key = find(path, page_no);
                     for number in self.by_page.get(&page_id).into_iter().flatten() {
-                        if let Some(history) = self.pages.get_mut(*number) {
+                        let is_at_path = key.and_then(|key| self.by_key.get(&key)) == Some(number);
+                        // An empty header looks like that of the first page of the system tablespace.
+                        if (is_at_path || page_id != PageId::new(0, 0))
+                            && let Some(history) = self.pages.get_mut(*number)
+                        {
                             history.image(page, complete_to);
                         }
                     }
@@ -178,9 +184,10 @@ impl Histories {
                 }
             }
             StreamFrame::Scrub { path, page_no, pages, lsn } => {
+                let shared: Arc<[u8]> = path.into();
                 for page_no in page_no..page_no.saturating_add(pages) {
                     if let Some(history) = self.history_at(path, page_no, find) {
-                        history.scrubbed_at = history.scrubbed_at.max(Some(lsn));
+                        history.scrubs.push((lsn, Arc::clone(&shared)));
                     }
                 }
             }
@@ -232,8 +239,8 @@ pub struct PageHistory {
     runs: Vec<Run>,
     /// Why the log cannot be relied on.
     doubt: Option<Arc<str>>,
-    /// The server has overwritten the page with zeros, free as of there.
-    scrubbed_at: Option<Lsn>,
+    /// The server has overwritten the page with zeros since it was begun: where it was free, and the path.
+    scrubs: Vec<(Lsn, Arc<[u8]>)>,
     /// The file was deleted, and nothing has begun the page in another one.
     is_deleted: bool,
 }
@@ -247,7 +254,7 @@ impl PageHistory {
             base: None,
             runs: Vec::new(),
             doubt: None,
-            scrubbed_at: None,
+            scrubs: Vec::new(),
             is_deleted: false,
         }
     }
@@ -260,6 +267,7 @@ impl PageHistory {
             FileRecord::Delete { .. } => {
                 (self.base, self.is_deleted) = (None, true);
                 self.runs.clear();
+                self.scrubs.clear();
             }
             _ => {}
         }
@@ -283,6 +291,7 @@ impl PageHistory {
     /// All before this has no effect on the page.
     fn start_anew(&mut self) {
         self.is_deleted = false;
+        self.scrubs.clear();
         self.base = Some(vec![0; self.format.physical_page_size_bytes()]);
         self.runs.clear();
     }
@@ -296,6 +305,7 @@ impl PageHistory {
             Some(image.to_vec())
         };
         self.runs.clear();
+        self.scrubs.clear();
         self.is_deleted = false;
         self.base = unpacked.filter(|page| page.len() == self.format.physical_page_size_bytes());
         if let (Some(base), Some(lsn)) = (&mut self.base, complete_to) {
@@ -400,7 +410,7 @@ impl PageHistory {
         }
         let page = match self.base.take() {
             Some(base) => self.replay(base)?,
-            None if self.runs.is_empty() && (self.scrubbed_at.is_none() || page_is_never_written(stored)) => {
+            None if self.runs.is_empty() && (self.scrubs.is_empty() || page_is_never_written(stored)) => {
                 return Ok(None);
             }
             None if page_is_never_written(stored) || !self.is_whole(stored) => {
@@ -416,7 +426,8 @@ impl PageHistory {
 
     fn scrub(&self, mut page: Vec<u8>) -> Result<Vec<u8>, String> {
         let is_free = |lsn: &Lsn| page_lsn(self.format.family, &page).is_some_and(|found| found <= *lsn);
-        if let Some(lsn) = self.scrubbed_at.filter(is_free) {
+        let newest = self.scrubs.iter().map(|(lsn, _)| *lsn).max();
+        if let Some(lsn) = newest.filter(is_free) {
             layout::scrub(&mut page, lsn);
             self.format.finalize(&mut page).map_err(|error| error.to_string())?;
         }

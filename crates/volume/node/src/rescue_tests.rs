@@ -346,6 +346,13 @@ fn page_of_a_lost_journal_is_scrubbed_again() {
     };
     let end = two_changes().lsn;
     assert_eq!(bring_up(scrubbed(end), &image(1, 1)), Ok(Some((end, 0))));
+    // The frame meant another file, or an image came after it.
+    let mut renamed = scrubbed(end);
+    renamed.rename("d/t.ibd", "d/u.ibd");
+    assert_eq!(bring_up(renamed, &image(1, 1)), Ok(Some((end, 2))));
+    let mut imaged = scrubbed(end);
+    imaged.image(&image(1, 3), None);
+    assert_eq!(bring_up(imaged, &image(1, 1)).map(|page| page.map(|(_, value)| value)), Ok(Some(3)));
     // It is in use again.
     let mut only = Log::new();
     let frame = StreamFrame::Scrub { path: b"d/t.ibd", page_no: 7, pages: 1, lsn: end };

@@ -64,7 +64,7 @@ use home::{Home, RUN_LEN, Scratch, add};
 use lost::{Drive, Patience};
 use objects::Object;
 pub use options::FilePageStoreOptions;
-use pending::{FOUND_ORIGIN, PageLocation, Pending};
+use pending::{PageLocation, Pending, UNKNOWN_ORIGIN};
 pub use protection::PageProtection;
 pub use ring::JOURNAL_NAME;
 use ring::{ImageLocation, RingReader};
@@ -205,7 +205,7 @@ impl FilePageStore {
             writer: Mutex::new(Writer { ring, scratch: Scratch::default(), cut: None }),
             pending_pages: AtomicUsize::new(pending.len()),
             pending: RwLock::new(pending),
-            origin: AtomicU64::new(FOUND_ORIGIN),
+            origin: AtomicU64::new(UNKNOWN_ORIGIN),
             journal_dir: journal,
             has_replaced_journal: AtomicBool::new(is_replaced),
             is_poisoned: AtomicBool::new(false),

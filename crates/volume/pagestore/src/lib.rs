@@ -286,12 +286,12 @@ pub trait PageStore: Send + Sync {
         Ok(())
     }
 
-    /// Pages that are written from now on have changes of the caller's log from `position` on, and all from before it. Greater
-    /// than 0, and never less than before but for pages whose files may lack older changes.
+    /// Files may lack changes of the caller's log from `position` on of pages that are written from now on, and have all from
+    /// before it. Greater than 1, or 0: it is not known which changes they lack. As it is before the first call.
     fn begin_changes(&self, _position: u64) {}
 
     /// The position of the log from which on files may lack changes of pages that the journal has: the oldest one of
-    /// [`PageStore::begin_changes`]. 0: of pages that the journal had when the store was opened. `None`: files lack nothing
+    /// [`PageStore::begin_changes`]. 1: of pages that the journal had when the store was opened. `None`: files lack nothing
     /// that was written.
     fn oldest_changes(&self) -> Option<u64> {
         None

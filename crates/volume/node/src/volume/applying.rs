@@ -44,8 +44,6 @@ use std::time::Duration;
 
 /// After a cut that found no room.
 const CUT_AGAIN_INTERVAL: Duration = Duration::from_millis(500);
-/// After an attempt to make room for the log that found none.
-const ROOM_AGAIN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long to wait for the end of a table to be durable before looking at the room of the log.
 const DURABLE_INTERVAL: Duration = Duration::from_millis(100);
@@ -254,13 +252,7 @@ impl Applying {
                     self.cut_objects(&objects).and_then(|()| self.end_quarantine_of_cut(sources, &objects))
                 }
                 Work::Tables => self.apply(sources),
-                Work::Room => match self.make_room(sources) {
-                    Err(error) if error.kind() == Kind::Retry => {
-                        self.context.pause(ROOM_AGAIN_INTERVAL);
-                        Ok(())
-                    }
-                    made => made,
-                },
+                Work::Room => self.make_room(sources),
             };
             match done {
                 // A wait for room or durability that the end of the volume cut short.
@@ -273,10 +265,9 @@ impl Applying {
 
     /// Stored pages are written again by `repair`.
     fn repair_with(&self, repair: impl FnOnce(&Repairs) -> Result<(), NodeError>) -> Result<(), NodeError> {
-        let (_, kept_from) = self.points();
-        self.cover.begin_batch(&*self.store, kept_from);
+        self.cover.begin_repairs(&*self.store);
         repair(&self.repairs)?;
-        self.cover.end_repairs(&*self.store, kept_from)
+        self.cover.end_repairs(&*self.store)
     }
 
     /// Next work of the apply thread: repairs, or the head table once it is closed.

@@ -26,11 +26,16 @@ use redoubt_pagestore::PageStore;
 use redoubt_wire::Seq;
 use std::sync::Arc;
 
-/// Least position of [`PageStore::begin_changes`].
-const FIRST_POSITION: u64 = 1;
+/// Of pages whose files may lack any changes.
+const UNKNOWN: u64 = 0;
 /// Of the pages that were in the journal when it was opened.
-const FOUND: u64 = 0;
-const _: () = assert!(FOUND < FIRST_POSITION, "they are written to their files first");
+const FOUND: u64 = 1;
+/// Least position of a batch.
+const FIRST_POSITION: u64 = 2;
+const _: () =
+    assert!(UNKNOWN < FOUND && FOUND < FIRST_POSITION, "they are written to their files in this order");
+/// Pieces that are written to files with one batch, of some MiB each.
+const PIECES: usize = 4;
 /// The most of the log that is kept for the page journal: a lost one is rebuilt with several passes over that.
 const COVER_MAX_BYTES: u64 = 2 << 30;
 /// The cover is given up when pages could not be written to their files for this many times the bound.
@@ -65,19 +70,24 @@ impl Cover {
         store.begin_changes(position_of(start));
     }
 
-    /// Damaged and outdated pages were written again. Their files go without them no longer than now: they may lack older
-    /// changes than the log has, which is kept from `kept_from` on.
+    /// Damaged and outdated pages are about to be written. Their files may lack older changes than the log has.
+    pub fn begin_repairs(&self, store: &dyn PageStore) {
+        store.begin_changes(UNKNOWN);
+    }
+
+    /// Writes them to their files. Without room, the cover is not known until there is some.
     ///
     /// # Errors
     /// Those of the page store. A lack of room is none.
-    pub fn end_repairs(&self, store: &dyn PageStore, kept_from: Point) -> Result<(), NodeError> {
-        self.bring_home(store, position_of(kept_from) + 1).map(|_| ())
+    pub fn end_repairs(&self, store: &dyn PageStore) -> Result<(), NodeError> {
+        self.bring_home(store, UNKNOWN + 1)
     }
 
     fn of(&self, oldest: Option<u64>, retention: &Retention, batch: &Batch) -> Option<Point> {
         let Batch { applied, kept_from, .. } = *batch;
         match oldest {
             None => Some(applied),
+            Some(UNKNOWN) => None,
             Some(FOUND) => self.found.filter(|found| found.seq >= kept_from.seq),
             Some(position) if position < position_of(kept_from) => None,
             Some(position) => {
@@ -105,24 +115,27 @@ impl Cover {
         let kept_bytes = |cover: Point| batch.start.seq.0.saturating_sub(cover.seq.0);
         let end = match self.of(store.oldest_changes(), retention, batch) {
             Some(cover) if kept_bytes(cover) <= most_bytes => return Ok(Some(cover)),
-            Some(_) => batch.start.seq.0.saturating_sub(most_bytes / 2),
+            Some(_) => batch.start.seq.0.saturating_sub(most_bytes / 2).max(FIRST_POSITION),
             None => position_of(batch.kept_from),
         };
-        let is_written = self.bring_home(store, end)?;
+        self.bring_home(store, end)?;
         let cover = self.of(store.oldest_changes(), retention, batch);
-        Ok(cover.filter(|cover| is_written || kept_bytes(*cover) <= GIVEN_UP_AFTER * most_bytes))
+        Ok(cover.filter(|cover| kept_bytes(*cover) <= GIVEN_UP_AFTER * most_bytes))
     }
 
-    /// False: there was no room.
-    fn bring_home(&self, store: &dyn PageStore, end: u64) -> Result<bool, NodeError> {
-        match store.bring_home_before(end).map_err(NodeError::from) {
-            Err(error) if error.kind() == Kind::Retry => {
-                tracing::warn!(event = "pages_not_brought_home", volume = self.context.name, %error, "pages of the journal cannot be written to their files; a lost page journal could not be rebuilt");
-                Ok(false)
+    /// At most [`PIECES`].
+    fn bring_home(&self, store: &dyn PageStore, end: u64) -> Result<(), NodeError> {
+        for _ in 0..PIECES {
+            match store.bring_home_before(end).map_err(NodeError::from) {
+                Err(error) if error.kind() == Kind::Retry => {
+                    tracing::warn!(event = "pages_not_brought_home", volume = self.context.name, %error, "pages of the journal cannot be written to their files; a lost page journal could not be rebuilt");
+                    return Ok(());
+                }
+                Ok(false) if !self.context.is_closed() => {}
+                done => return done.map(|_| ()),
             }
-            Err(error) => Err(error),
-            Ok(_) => Ok(true),
         }
+        Ok(())
     }
 }
 
@@ -144,7 +157,8 @@ impl Applying {
     /// first.
     pub(super) fn make_room(&self, sources: &Sources<'_>) -> Result<(), NodeError> {
         let positions = {
-            let checkpoint = self.checkpoint.lock();
+            let mut checkpoint = self.checkpoint.lock();
+            checkpoint.cover = None;
             let (applied, log_start) = (checkpoint.applied, checkpoint.log_start);
             Positions { applied, log_start, cover: None }
         };
@@ -153,7 +167,12 @@ impl Applying {
             volume = self.context.name,
             "the log is full: the part that is kept for a lost page journal is given up"
         );
-        self.rewrite_checkpoint(positions)?;
-        sources.receiving.give_up_before(positions.log_start)
+        // First: the checkpoint may find room only then. A start does not use a cover that the log does not reach.
+        self.context.with_retry(Waiter::Pages, || sources.receiving.give_up_before(positions.log_start))?;
+        match self.rewrite_checkpoint(positions) {
+            // The next one will not have it.
+            Err(error) if error.kind() == Kind::Retry => Ok(()),
+            written => written,
+        }
     }
 }

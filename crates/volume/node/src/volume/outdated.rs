@@ -37,12 +37,12 @@ impl Volume {
         if pages.is_empty() {
             return Ok(Vec::new());
         }
-        let (histories, log_start) = match self.page_histories(&pages.iter().collect::<Vec<_>>()) {
+        let (histories, log_start, _) = match self.page_histories(&pages.iter().collect::<Vec<_>>()) {
             Ok(found) => found,
             // The page journal may prove something.
             Err(error) if is_damage(&error) => {
                 let none = pages.iter().map(|page| PageHistory::new(page.page_id, page.format));
-                (none.collect(), Lsn(u64::MAX))
+                (none.collect(), Lsn(u64::MAX), false)
             }
             Err(error) => return Err(error),
         };

@@ -54,16 +54,19 @@ fn is_lost(error: &NodeError) -> bool {
 }
 
 impl Volume {
-    /// Histories of pages in the log, up to A, and the LSN from which on the log has redo.
+    /// Histories of pages in the log, up to A; the LSN from which on the log has redo; and whether it had all then that files
+    /// lacked.
     pub(super) fn page_histories(
         &self,
         damaged: &[&DamagedImage],
-    ) -> Result<(Vec<PageHistory>, Lsn), NodeError> {
+    ) -> Result<(Vec<PageHistory>, Lsn, bool), NodeError> {
         let mut errors: Vec<String> = Vec::new();
         for _ in 0..MAX_ATTEMPTS {
-            let (applied, log_start) = self.applying.points();
+            // All of one moment.
+            let checkpoint = self.applying.checkpoint();
+            let (applied, log_start, cover) = (checkpoint.applied, checkpoint.kept_from(), checkpoint.cover);
             match self.page_histories_from(log_start, damaged) {
-                Ok(histories) => return Ok((histories, log_start.lsn)),
+                Ok(histories) => return Ok((histories, log_start.lsn, cover.is_some())),
                 // Redo that has just been applied may have been cut off the log meanwhile.
                 Err(_) if self.applying.points().1 != log_start => {}
                 Err(error) => {
@@ -194,9 +197,8 @@ impl Volume {
         }
         if !of_log.is_empty() {
             let pages: Vec<_> = of_log.iter().map(|(_, remains)| remains.damaged).collect();
-            let covers = self.applying.checkpoint().cover.is_some();
             match self.page_histories(&pages) {
-                Ok((histories, log_start)) => {
+                Ok((histories, log_start, covers)) => {
                     for ((number, remains), history) in of_log.into_iter().zip(histories) {
                         let page = self.rebuild(remains, (history, log_start), covers)?;
                         rebuilt.get_mut(number).map(|slot| slot.replace(page));

@@ -177,8 +177,13 @@ fn oldest_changes_are_those_of_the_page_that_waits_longest() {
     assert_eq!([0, 1, 2].map(|page_no| read(&store, page_no)), [Some(50), Some(20), Some(40)]);
     drop(store);
     let store = open(dir.path()).unwrap();
-    assert_eq!(store.oldest_changes(), Some(0), "it was pending when the store was opened");
+    assert_eq!(store.oldest_changes(), Some(1), "it was pending when the store was opened");
+    store.begin_changes(0);
+    write(&store, 3, 30);
+    assert_eq!(store.oldest_changes(), Some(0));
     assert!(store.bring_home_before(1).unwrap());
+    assert_eq!(store.oldest_changes(), Some(1));
+    assert!(store.bring_home_before(2).unwrap());
     assert_eq!(store.oldest_changes(), None);
     drop(store);
     let store = open(dir.path()).unwrap();

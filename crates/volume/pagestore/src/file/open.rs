@@ -208,6 +208,12 @@ fn open_needed(
                                 away the one that is out of date",
                 ));
             }
+            (Found::Blank | Found::Unknown, Found::Ring(..)) => {
+                return Err(bad(
+                    "there is one in the page directory, and a file in the journal directory that is none: move \
+                                that file away",
+                ));
+            }
             (found, _) => (found, true),
         },
     };

@@ -22,8 +22,10 @@ pub(super) enum PageLocation {
     OtherLength,
 }
 
+/// Origin of pages whose files may lack any changes.
+pub(super) const UNKNOWN_ORIGIN: u64 = 0;
 /// Origin of the pages that are found in the ring when it is opened.
-pub(super) const FOUND_ORIGIN: u64 = 0;
+pub(super) const FOUND_ORIGIN: u64 = 1;
 
 struct PendingPage {
     image: ImageLocation,
