@@ -9,8 +9,9 @@
 //!   tablespace that was created or cut in that redo).
 //!
 //! [`Histories`] is pure: it is fed the frames of the log in order and collects everything about some pages. An image
-//! in the stream has the page's identity in its header. An image of zeros names its page by path only. If such a path,
-//! or a directory of it, was renamed within the log, the page of the image is uncertain, and the log is not used.
+//! in the stream names its page in its header. Without that (zeros, or the system tablespace) it names its page by path. If
+//! such a path, or a directory of it, was renamed within the log, the page of the image is uncertain, and the log is not used
+//! for pages that it may be.
 
 use crate::error::NodeError;
 use crate::index::PageKey;
@@ -85,10 +86,9 @@ struct Run {
     bytes: Vec<u8>,
 }
 
-/// Paths in the log, which make it uncertain whose page an image is.
+/// Paths that were renamed in the log.
 #[derive(Default)]
 struct Paths {
-    of_images: BTreeSet<Vec<u8>>,
     renamed: BTreeSet<Vec<u8>>,
 }
 
@@ -115,6 +115,8 @@ pub struct Histories {
     by_page: FxHashMap<PageId, Vec<usize>>,
     by_space: FxHashMap<SpaceId, Vec<usize>>,
     paths: Paths,
+    /// Places of images whose header does not name their page.
+    nameless: BTreeSet<(Vec<u8>, u32)>,
 }
 
 impl Histories {
@@ -130,7 +132,15 @@ impl Histories {
             histories.push(PageHistory::new(page.page_id, page.format));
         }
         let family = histories.first().map_or(Family::MariaDb, |page| page.format.family);
-        Self { family, pages: histories, by_key, by_page, by_space, paths: Paths::default() }
+        Self {
+            family,
+            pages: histories,
+            by_key,
+            by_page,
+            by_space,
+            paths: Paths::default(),
+            nameless: BTreeSet::new(),
+        }
     }
 
     /// The pages, in the order in which they were given.
@@ -139,10 +149,12 @@ impl Histories {
             // They were of another file. A free page with its former content does no harm.
             history.scrubs.retain(|(_, path)| !self.paths.is_renamed(path));
         }
-        if let Some(path) = self.paths.of_images.iter().find(|path| self.paths.is_renamed(path)) {
+        for (path, page_no) in self.nameless.iter().filter(|(path, _)| self.paths.is_renamed(path)) {
             let path = String::from_utf8_lossy(path);
-            let doubt: Arc<str> = format!("it has images of pages of {path}, which was renamed").into();
-            for history in &mut self.pages {
+            let doubt: Arc<str> = format!("it has an image of a page of {path}, which was renamed").into();
+            // Numbers count from the start of each file of the system tablespace.
+            let may_be = |page_id: PageId| page_id.page_no.0 == *page_no || page_id.space == SpaceId(0);
+            for history in self.pages.iter_mut().filter(|history| may_be(history.page_id)) {
                 history.doubt.get_or_insert_with(|| Arc::clone(&doubt));
             }
         }
@@ -165,23 +177,7 @@ impl Histories {
             }
             StreamFrame::Image { path, page_no, page, is_recovered } => {
                 let complete_to = (!is_recovered).then_some(chunk.start.lsn);
-                if let Some(page_id) = layout::page_id(page).filter(|_| !page_is_never_written(page)) {
-                    let key = find(path, page_no);
-                    for number in self.by_page.get(&page_id).into_iter().flatten() {
-                        let is_at_path = key.and_then(|key| self.by_key.get(&key)) == Some(number);
-                        // An empty header looks like that of the first page of the system tablespace.
-                        if (is_at_path || page_id != PageId::new(0, 0))
-                            && let Some(history) = self.pages.get_mut(*number)
-                        {
-                            history.image(page, complete_to);
-                        }
-                    }
-                } else {
-                    self.paths.of_images.insert(path.to_vec());
-                    if let Some(history) = self.history_at(path, page_no, find) {
-                        history.image(page, complete_to);
-                    }
-                }
+                self.image((path, page_no), page, complete_to, find);
             }
             StreamFrame::Scrub { path, page_no, pages, lsn } => {
                 let shared: Arc<[u8]> = path.into();
@@ -198,6 +194,30 @@ impl Histories {
             _ => {}
         }
         Ok(())
+    }
+
+    /// An image is of the page that its header names. Without a credible header it is of the page at its path, and that is
+    /// certain only if the path was not renamed.
+    fn image(
+        &mut self,
+        (path, page_no): (&[u8], u32),
+        page: &[u8],
+        complete_to: Option<Lsn>,
+        find: FindPage<'_>,
+    ) {
+        let header = layout::page_id(page).filter(|id| id.space != SpaceId(0) && id.page_no.0 == page_no);
+        let numbers = match header {
+            Some(page_id) => self.by_page.get(&page_id).cloned().unwrap_or_default(),
+            None => {
+                self.nameless.insert((path.to_vec(), page_no));
+                find(path, page_no).and_then(|key| self.by_key.get(&key).copied()).into_iter().collect()
+            }
+        };
+        for number in numbers {
+            if let Some(history) = self.pages.get_mut(number) {
+                history.image(page, complete_to);
+            }
+        }
     }
 
     fn history_at(&mut self, path: &[u8], page_no: u32, find: FindPage<'_>) -> Option<&mut PageHistory> {

@@ -167,7 +167,7 @@ fn a_cut_of_the_system_tablespace_starts_the_pages_anew_that_it_cuts_off() {
 #[test]
 fn image_in_the_stream_starts_its_page_anew_in_any_file() {
     let mut other = image(START.0 + 5, 9);
-    other[7] = 8;
+    other[37] = 6;
     for (found, at) in
         [(&image(START.0 + 5, 3), None), (&image(START.0 + 5, 3), Some(KEY)), (&other, Some(KEY))]
     {

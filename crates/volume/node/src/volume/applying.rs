@@ -113,7 +113,7 @@ fn count_together(
 }
 
 /// The page lies after the end of its object's files.
-pub(super) fn is_past_end(names: &Namespace, key: PageKey) -> bool {
+fn is_past_end(names: &Namespace, key: PageKey) -> bool {
     let Some(flags) = names.object(key.object()).and_then(|object| object.flags) else { return false };
     let page_len = Format { family: names.family(), flags }.physical_page_size_bytes() as u64;
     u64::from(key.page_no()) * page_len >= names.len_bytes_of_object(key.object())
@@ -358,6 +358,11 @@ impl Applying {
             self.context.pause(STOP_INTERVAL);
             return Ok(());
         }
+        let has_void_redo = sources.indexing.index.resets().is_some();
+        let start = tables.first().map_or(end.point, |first| first.start());
+        let batch = cover::Batch { start, applied: end.point, kept_from: self.points().1 };
+        // Before the syncs: it may take long.
+        let cover = self.cover.next(&*self.store, &sources.receiving.retention, &batch, has_void_redo)?;
         if !is_planted(Bug::CheckpointBeforePlainFiles) {
             self.context.with_retry(Waiter::PlainFiles, || sources.plain.sync())?;
         }
@@ -365,14 +370,8 @@ impl Applying {
         self.settle(sources, &applied.damage, &[])?;
         self.context.with_retry(Waiter::Pages, || Ok(self.store.record_growth()?))?;
         self.context.with_retry(Waiter::Pages, || self.stored_files.before_checkpoint(sources.plain))?;
-        let has_void_redo = sources.indexing.index.resets().is_some();
-        let start = tables.first().map_or(end.point, |first| first.start());
-        let batch = cover::Batch { start, applied: end.point, kept_from: self.points().1 };
-        let positions = Positions {
-            applied: end.point,
-            log_start: self.next_log_start(&end, sources.receiving),
-            cover: self.cover.next(&*self.store, &sources.receiving.retention, &batch, has_void_redo)?,
-        };
+        let positions =
+            Positions { applied: end.point, log_start: self.next_log_start(&end, sources.receiving), cover };
         self.context.with_retry(Waiter::Pages, || self.write_checkpoint(&end, positions))?;
         // Only now: until the checkpoint passes their ends, a restart makes these objects again. The pages of an object
         // that an export needs stay in quarantine until it ends.

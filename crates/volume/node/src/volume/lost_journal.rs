@@ -11,7 +11,6 @@
 //! set aside before stay as they are.
 
 use super::Volume;
-use super::applying::is_past_end;
 use super::quarantine::Surroundings;
 use super::receiving::Receiving;
 use crate::checkpoint::NodeCheckpoint;
@@ -227,7 +226,8 @@ impl Volume {
         Ok(writes.len())
     }
 
-    /// Pages whose format is known. Records of other pages, and of pages that are set aside, were left out.
+    /// Pages whose format is known. Records of other pages, and of pages that are set aside, were left out. Pages past the end of
+    /// their file are among them: redo of a page may come before the file becomes longer.
     fn pages_to_rebuild(&self, lost: &LostPages) -> Vec<LostPage> {
         let (names, set_aside) = (self.indexing.names.read(), self.quarantine.list.contents());
         let applied = self.applying.applied().get().seq.0;
@@ -237,7 +237,7 @@ impl Volume {
             let is_missing =
                 entry.is_some_and(|entry| entry.found_at == Some(applied) && entry.page_no.is_some());
             let is_set_aside = entry.is_some() || set_aside.find_object(key.object()).is_some();
-            if is_past_end(&names, *key) || (is_set_aside && !is_missing) {
+            if is_set_aside && !is_missing {
                 return None;
             }
             let page_id = PageId::new(object.space?, key.page_no());

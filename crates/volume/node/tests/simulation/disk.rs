@@ -100,7 +100,9 @@ impl Life {
             simulation::note(|| format!("{part:?} {what}: {error}"));
             // A thread that prepares spare segments may fail without harm: they are not in use yet.
             let is_spare = std::thread::current().name() == Some("log-spares");
-            if what == "sync" && !is_spare {
+            // Checksums of plain files are a cache, which a connection saves.
+            let is_cache = part == Part::Plain && std::thread::current().name() == Some("connection");
+            if what == "sync" && !is_spare && !is_cache {
                 self.facts.sync_failed(part);
             }
         }
@@ -333,7 +335,13 @@ impl Home for SimHome {
                 max_open_files: 3,
                 replaces_lost_journal,
             },
-        )?;
+        )
+        .map_err(|error| match error {
+            PageStoreError::LostJournal { file, reason } => {
+                NodeError::LostJournal { path: file.into(), reason }
+            }
+            error => error.into(),
+        })?;
         let store = WatchedStore { store, facts: Arc::clone(&self.life.facts) };
         Ok((Box::new(store), Description::new("pages", "pages")))
     }

@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub struct Counts {
     pub kills: u64,
     pub power_cuts: u64,
+    /// Page journals that were removed after a kill.
+    pub journals_lost: u64,
     pub shutdowns: u64,
     pub attaches: u64,
     pub holds: u64,
@@ -43,6 +45,7 @@ impl Counts {
         let counts = [
             ("kills", self.kills),
             ("power cuts", self.power_cuts),
+            ("journals lost", self.journals_lost),
             ("shutdowns", self.shutdowns),
             ("attaches", self.attaches),
             ("races", self.races),
@@ -63,6 +66,7 @@ impl Counts {
     pub fn add(&mut self, other: &Self) {
         self.kills += other.kills;
         self.power_cuts += other.power_cuts;
+        self.journals_lost += other.journals_lost;
         self.shutdowns += other.shutdowns;
         self.attaches += other.attaches;
         self.holds += other.holds;

@@ -349,6 +349,7 @@ impl History {
         let mut page =
             self.newest(space, page_no).map_or_else(|| vec![0; self.page_len()], |v| v.page.to_vec());
         page[1000] = page[1000].wrapping_add(1);
+        layout::set_page_id(&mut page, PageId::new(space.id, page_no));
         layout::set_page_lsn(&mut page, self.end_lsn);
         finalize(&mut page, self.flags).expect("the model's page");
         let lsn = self.end_lsn;

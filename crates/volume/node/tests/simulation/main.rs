@@ -101,6 +101,7 @@ fn worlds_stay_sound_and_heal() {
         let counts = &sum.counts;
         // A simulation in which nothing happens proves nothing.
         assert!(counts.reads > 1000 && counts.tables_applied > 100 && counts.holds > 10, "{sum:?}");
+        assert!(counts.journals_lost > 2, "{sum:?}");
         assert!(counts.power_cuts > 50 && counts.kills > 20 && counts.attaches > 100, "{sum:?}");
         // Each stray read ends its connection, and a fenced server gets no other.
         assert!(counts.strays > 10 && counts.stray_reads > 10 && counts.races > 10, "{sum:?}");

@@ -19,8 +19,8 @@ use redoubt_node::volume::Volume;
 use redoubt_node::{NodeError, NodeOptions};
 use redoubt_page::SpaceFlags;
 use redoubt_pagestore::PageProtection;
-use redoubt_storage::UntornLimits;
 use redoubt_storage::sim::{Fault, OpKind, SimDisk};
+use redoubt_storage::{StorageDir, UntornLimits};
 use redoubt_sync::simulation::{self, Failure, Options, Report};
 use redoubt_sync::{Mutex, thread, time};
 use redoubt_transport::Connection;
@@ -219,6 +219,25 @@ impl World {
         let Some(node) = self.node.take() else { return };
         self.end_node(&node);
         self.disk = node.life.disk.copy();
+        if self.rng.u8(..3) == 0 {
+            self.lose_page_journal();
+        }
+    }
+
+    /// Removes the page journal, if the log has all that is only there. Not after a power cut: that may tear pages in their
+    /// files.
+    fn lose_page_journal(&mut self) {
+        let read = |name: &str| -> std::io::Result<Vec<u8>> {
+            let file = StorageDir::open(&self.disk, name)?;
+            let mut bytes = vec![0; file.len_bytes()? as usize];
+            file.read_at(0, &mut bytes)?;
+            Ok(bytes)
+        };
+        let has_cover = |checkpoint: Vec<u8>| checkpoint.windows(8).any(|window| window == b"\"cover\":");
+        if read("own/checkpoint").is_ok_and(has_cover) && self.disk.remove("pages/pages.journal").is_ok() {
+            simulation::note(|| "the page journal is lost".to_owned());
+            self.facts.count(|counts| counts.journals_lost += 1);
+        }
     }
 
     fn power_cut(&mut self) {
