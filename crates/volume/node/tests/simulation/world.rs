@@ -261,6 +261,8 @@ impl World {
         self.facts.set_volume(None);
         *node.volume.lock() = None;
         simulation::wait_for_end_of(node.group);
+        // It may have opened its volume meanwhile.
+        *self.listener.lock() = None;
         if let Some(volume) = volume {
             // Its destructors must not act for a killed process: the last owner must be dead as well.
             while Arc::strong_count(&volume) > 1 {

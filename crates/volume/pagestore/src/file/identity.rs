@@ -74,12 +74,11 @@ impl Identity {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let is_whole = bytes.first_chunk() == Some(&MAGIC)
-            && matches!(u32_at(bytes, 8)?, VERSION | VERSION_OF_REPLACED)
             && u32_at(bytes, CRC_AT)? == crc32c::crc32c(bytes.get(..CRC_AT)?);
-        let state = match u32_at(bytes, 12)? {
-            1 => JournalState::BeingMade,
-            2 => JournalState::Needed,
-            3 => JournalState::Replaced,
+        let state = match (u32_at(bytes, 8)?, u32_at(bytes, 12)?) {
+            (VERSION, 1) => JournalState::BeingMade,
+            (VERSION, 2) => JournalState::Needed,
+            (VERSION_OF_REPLACED, 3) => JournalState::Replaced,
             _ => return None,
         };
         is_whole.then_some(Self { id: u64_at(bytes, 16)?, state })

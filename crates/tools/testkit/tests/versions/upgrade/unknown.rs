@@ -93,10 +93,10 @@ const FILES: [Other; 7] = [
         directory: "pages",
         name: "pages.identity",
         change: |bytes| {
-            put(bytes, 8, 2);
+            put(bytes, 8, 3);
             put_crc(bytes, 24);
         },
-        said: &["version 2", "up to 1", "newer Redoubt", "use that version"],
+        said: &["version 3", "up to 2", "newer Redoubt", "use that version"],
     },
 ];
 
