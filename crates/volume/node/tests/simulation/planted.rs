@@ -4,7 +4,7 @@ use crate::{STORM_STEPS, options, world};
 use redoubt_sync::planted::Bug;
 
 /// A planted bug must be found within this many worlds.
-const SEEDS_FOR_A_BUG: u64 = 200;
+const SEEDS_FOR_A_BUG: u64 = 600;
 
 /// Every planted bug, and the invariant of the design that it breaks.
 const PLANTED: [(Bug, &str); 19] = [
