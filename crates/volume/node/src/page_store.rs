@@ -3,7 +3,7 @@
 
 use crate::error::NodeError;
 use crate::options::NodeOptions;
-use crate::place::{Part, Place, Site, find, find_or_create, link_of, unlinked};
+use crate::place::{Part, Place, Site, find, find_or_create, is_unlinked, link_of};
 use redoubt_pagestore::{
     FilePageStore, FilePageStoreOptions, JOURNAL_NAME, PageProtection, PageStore, PageStoreError,
 };
@@ -68,7 +68,9 @@ pub fn open(
         },
     )
     .map_err(|error| match (error, journal.as_ref(), &pages.journal_place) {
-        (PageStoreError::LostJournal { .. }, None, Some(wanted)) if unlinked(site, Part::Journal, wanted) => {
+        (PageStoreError::LostJournal { .. }, None, Some(wanted))
+            if is_unlinked(site, Part::Journal, wanted) =>
+        {
             let reason =
                 format!("the link to the page journal below {} is missing: put it back", wanted.display());
             NodeError::Damaged { path: link_of(site, Part::Journal), reason }

@@ -200,8 +200,8 @@ pub fn link_of(site: Site<'_>, part: Part) -> PathBuf {
     site.directory.join(part.name())
 }
 
-/// The directory that a part has at `wanted` is there.
-pub fn unlinked(site: Site<'_>, part: Part, wanted: &Path) -> bool {
+/// The part has a directory at `wanted`. For a part without a link.
+pub fn is_unlinked(site: Site<'_>, part: Part, wanted: &Path) -> bool {
     wanted.join(elsewhere(part, site.volume_id)).is_dir()
 }
 

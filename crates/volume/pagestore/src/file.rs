@@ -37,7 +37,10 @@ use redoubt_storage::{RealDir, StorageDir, StorageFile, UntornLimits, is_lost_co
 use redoubt_sync::{Mutex, RwLock};
 
 use crate::error::PageStoreError;
-use crate::{GrowthRecorder, ObjectId, PageStore, PageStoreInfo, PageStoreStats, PageWrite, RetainedImage};
+use crate::{
+    GrowthRecorder, ObjectId, PageStore, PageStoreInfo, PageStoreStats, PageWrite, RetainedImage,
+    UNKNOWN_ORIGIN,
+};
 
 mod atomic;
 mod batch;
@@ -64,7 +67,7 @@ use home::{Home, RUN_LEN, Scratch, add};
 use lost::{Drive, Patience};
 use objects::Object;
 pub use options::FilePageStoreOptions;
-use pending::{PageLocation, Pending, UNKNOWN_ORIGIN};
+use pending::{PageLocation, Pending};
 pub use protection::PageProtection;
 pub use ring::JOURNAL_NAME;
 use ring::{ImageLocation, RingReader};

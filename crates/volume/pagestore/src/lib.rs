@@ -31,6 +31,15 @@ use redoubt_storage::UntornLimits;
 pub use error::PageStoreError;
 pub use file::{FilePageStore, FilePageStoreOptions, JOURNAL_NAME, PageProtection};
 
+/// Position for [`PageStore::begin_changes`]: the files of the pages may lack any changes.
+pub const UNKNOWN_ORIGIN: u64 = 0;
+/// Position of the pages that the journal had when the store was opened ([`PageStore::oldest_changes`]).
+pub const FOUND_ORIGIN: u64 = 1;
+/// Least position of the caller's log.
+pub const FIRST_POSITION: u64 = 2;
+const _: () =
+    assert!(UNKNOWN_ORIGIN < FOUND_ORIGIN && FOUND_ORIGIN < FIRST_POSITION, "they go home in this order");
+
 /// One tablespace in one incarnation. Never reused for another by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct ObjectId(pub u32);
@@ -287,12 +296,11 @@ pub trait PageStore: Send + Sync {
     }
 
     /// Files may lack changes of the caller's log from `position` on of pages that are written from now on, and have all from
-    /// before it. Greater than 1, or 0: it is not known which changes they lack. As it is before the first call.
+    /// before it. At least [`FIRST_POSITION`], or [`UNKNOWN_ORIGIN`], as it is before the first call.
     fn begin_changes(&self, _position: u64) {}
 
     /// The position of the log from which on files may lack changes of pages that the journal has: the oldest one of
-    /// [`PageStore::begin_changes`]. 1: of pages that the journal had when the store was opened. `None`: files lack nothing
-    /// that was written.
+    /// [`PageStore::begin_changes`], or [`FOUND_ORIGIN`]. `None`: files lack nothing that was written.
     fn oldest_changes(&self) -> Option<u64> {
         None
     }

@@ -13,7 +13,7 @@
 //! Lock order: files, then checkpoint; cuts, then the export; the checkpoint is a leaf.
 
 use super::context::{Context, Waiter};
-use super::cover::{self, Cover};
+use super::cover::{AppliedBatch, Cover};
 use super::export::Exports;
 use super::indexing::{Described, Indexing};
 use super::quarantine::{QuarantineFile, Surroundings, page_key};
@@ -360,7 +360,7 @@ impl Applying {
         }
         let has_void_redo = sources.indexing.index.resets().is_some();
         let start = tables.first().map_or(end.point, |first| first.start());
-        let batch = cover::Batch { start, applied: end.point, kept_from: self.points().1 };
+        let batch = AppliedBatch { start, applied: end.point, kept_from: self.points().1 };
         // Before the syncs: it may take long.
         let cover = self.cover.next(&*self.store, &sources.receiving.retention, &batch, has_void_redo)?;
         if !is_planted(Bug::CheckpointBeforePlainFiles) {

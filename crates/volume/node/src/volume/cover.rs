@@ -22,18 +22,10 @@ use super::retention::Retention;
 use crate::checkpoint::Positions;
 use crate::error::{Kind, NodeError};
 use crate::mark::Point;
-use redoubt_pagestore::PageStore;
+use redoubt_pagestore::{FIRST_POSITION, FOUND_ORIGIN, PageStore, UNKNOWN_ORIGIN};
 use redoubt_wire::Seq;
 use std::sync::Arc;
 
-/// Of pages whose files may lack any changes.
-const UNKNOWN: u64 = 0;
-/// Of the pages that were in the journal when it was opened.
-const FOUND: u64 = 1;
-/// Least position of a batch.
-const FIRST_POSITION: u64 = 2;
-const _: () =
-    assert!(UNKNOWN < FOUND && FOUND < FIRST_POSITION, "they are written to their files in this order");
 /// Pieces that are written to files with one batch, of some MiB each.
 const PIECES: usize = 4;
 /// The most of the log that is kept for the page journal: a lost one is rebuilt with several passes over that.
@@ -43,7 +35,7 @@ const GIVEN_UP_AFTER: u64 = 2;
 
 /// A batch that was applied.
 #[derive(Clone, Copy, Debug)]
-pub struct Batch {
+pub struct AppliedBatch {
     /// Where it begins.
     pub start: Point,
     /// A, when its checkpoint is written.
@@ -72,7 +64,7 @@ impl Cover {
 
     /// Damaged and outdated pages are about to be written. Their files may lack older changes than the log has.
     pub fn begin_repairs(&self, store: &dyn PageStore) {
-        store.begin_changes(UNKNOWN);
+        store.begin_changes(UNKNOWN_ORIGIN);
     }
 
     /// Writes them to their files. Without room, the cover is not known until there is some.
@@ -80,15 +72,15 @@ impl Cover {
     /// # Errors
     /// Those of the page store. A lack of room is none.
     pub fn end_repairs(&self, store: &dyn PageStore) -> Result<(), NodeError> {
-        self.bring_home(store, UNKNOWN + 1)
+        self.bring_home(store, FOUND_ORIGIN)
     }
 
-    fn of(&self, oldest: Option<u64>, retention: &Retention, batch: &Batch) -> Option<Point> {
-        let Batch { applied, kept_from, .. } = *batch;
+    fn of(&self, oldest: Option<u64>, retention: &Retention, batch: &AppliedBatch) -> Option<Point> {
+        let AppliedBatch { applied, kept_from, .. } = *batch;
         match oldest {
             None => Some(applied),
-            Some(UNKNOWN) => None,
-            Some(FOUND) => self.found.filter(|found| found.seq >= kept_from.seq),
+            Some(UNKNOWN_ORIGIN) => None,
+            Some(FOUND_ORIGIN) => self.found.filter(|found| found.seq >= kept_from.seq),
             Some(position) if position < position_of(kept_from) => None,
             Some(position) => {
                 let remembered = retention.position_before(Seq(position))?;
@@ -105,7 +97,7 @@ impl Cover {
         &self,
         store: &dyn PageStore,
         retention: &Retention,
-        batch: &Batch,
+        batch: &AppliedBatch,
         has_void_redo: bool,
     ) -> Result<Option<Point>, NodeError> {
         if has_void_redo {
@@ -176,3 +168,7 @@ impl Applying {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "cover_tests.rs"]
+mod tests;

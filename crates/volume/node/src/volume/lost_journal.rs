@@ -33,6 +33,10 @@ use std::collections::BTreeMap;
 /// Pages that are rebuilt with one pass over the log, and their redo, unless a single page has more.
 const PAGES_TOGETHER: usize = 4096;
 const REDO_TOGETHER_BYTES: u64 = 64 << 20;
+const _: () = assert!(
+    PAGES_TOGETHER * 16384 <= REDO_TOGETHER_BYTES as usize,
+    "usual pages take no more memory than redo"
+);
 
 /// The pages of a volume, open.
 pub(super) struct Opened {
@@ -285,3 +289,7 @@ fn bring_up(
         Err(panic) => Err(format!("rebuilding it met a defect of the node: {panic}; report it")),
     })
 }
+
+#[cfg(test)]
+#[path = "lost_journal_tests.rs"]
+mod tests;

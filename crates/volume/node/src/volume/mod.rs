@@ -35,9 +35,8 @@
 //! | [`view`] | the moment that readers read | |
 //!
 //! Flows across parts are in modules without state: [`attach`] (servers come and go), [`clean_end`], [`frozen`], [`reads`],
-//! [`server_log`], [`import`], [`plain_files`], [`restored_files`], [`rescue`], [`missing_pages`], [`lost_journal`], [`outdated`],
-//! [`trace`],
-//! [`status`].
+//! [`server_log`], [`import`], [`plain_files`], [`restored_files`], [`rescue`], [`missing_pages`], [`lost_journal`],
+//! [`outdated`], [`trace`], [`status`].
 //!
 //! Threads: device and durable ([`receiving`]), parser and chains ([`indexing`]), plain files, apply ([`applying`]), scrub.
 //!

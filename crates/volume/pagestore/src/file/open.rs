@@ -6,9 +6,9 @@
 //! once all pages are at home the identity says that none is needed, the old one is removed, the new one made, and then
 //! it is needed again.
 //!
-//! A needed journal that is missing, was cut, or has no superblock that can be read is *lost*. Opening fails then, unless the caller can
-//! rebuild what only the journal had. It gets a new one with another identity, so that the lost one is refused if it
-//! comes back. Remains of the lost one are kept as `pages.journal.lost` until the caller has rebuilt the pages.
+//! A needed journal that is missing, was cut, or has no superblock that can be read is *lost*. Opening fails then, unless
+//! the caller can rebuild what only the journal had. It gets a new one with another identity, so that the lost one is
+//! refused if it comes back. Remains of the lost one are kept as `pages.journal.lost` until the caller has rebuilt the pages.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,9 +19,10 @@ use redoubt_storage::{StorageDir, StorageFile};
 use super::found_lens;
 use super::home::{Home, RingImages, Scratch, add};
 use super::identity::{Identity, JournalState};
-use super::pending::{FOUND_ORIGIN, Pending};
+use super::pending::Pending;
 use super::protection::PageProtection;
 use super::ring::{self, ImageLocation, JOURNAL_NAME, JournalRing, Superblock};
+use crate::FOUND_ORIGIN;
 use crate::error::PageStoreError;
 
 /// How the journal of builds before 0.1.0 began: format version 1, one batch at a time.

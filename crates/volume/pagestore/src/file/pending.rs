@@ -22,11 +22,6 @@ pub(super) enum PageLocation {
     OtherLength,
 }
 
-/// Origin of pages whose files may lack any changes.
-pub(super) const UNKNOWN_ORIGIN: u64 = 0;
-/// Origin of the pages that are found in the ring when it is opened.
-pub(super) const FOUND_ORIGIN: u64 = 1;
-
 struct PendingPage {
     image: ImageLocation,
     origin: u64,
@@ -177,3 +172,7 @@ impl Pending {
         oldest
     }
 }
+
+#[cfg(test)]
+#[path = "pending_tests.rs"]
+mod tests;
